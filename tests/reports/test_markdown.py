@@ -30,9 +30,9 @@ def test_a_report_without_a_verdict_is_a_page(report):
     text = written(report)
     assert text.startswith(f"{MARKER}\n\n# Retrieval quality: good, poor\n")
     assert "| measure | good | poor | ceiling |" in text
-    assert "## good by language" in text
+    assert "## Segments\n\n**good by language**" in text
     assert "| pt-BR | 1 small |" in text
-    assert "## Conventions" in text
+    assert "## Counts and conventions" in text
     assert "1 missing from the run" in text
     assert "<details>" not in text
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from karat.analysis.diagnose import diagnostics_sections
@@ -42,13 +43,16 @@ def markdown(document: Document) -> str:
     if not verdicts:
         names = ", ".join(escape(system["name"]) for system in document["systems"])
         measures = table(report_text.measure_table(document))
-        first = [MARKER, f"# Retrieval quality: {names}", measures]
-        parts = [text for part in _page_sections(document) for text in content(part, "## {}")]
-        return join([*first, *_to_fix(document), *parts, end])
+        first = [MARKER, f"# Retrieval quality: {names}", measures, *_to_fix(document)]
+        for title, sections in _sections(document):
+            first += [f"## {escape(title)}", *_content(sections)]
+        return join([*first, end])
     first = [MARKER, *_verdict(document, verdicts), *_gates(document), *_compared(document)]
     first += _to_fix(document)
     room = LONGEST_COMMENT - len(join([*first, end]))
-    return join([*first, *_folded(_comment_sections(document), room), end])
+    all_measures = Section(grid=report_text.measure_table(document))
+    folded = [("All measures", [all_measures]), *_sections(document)]
+    return join([*first, *_folded(folded, room), end])
 
 
 def _verdict(document: Document, verdicts: Sequence[report_text.Headline]) -> Iterator[str]:
@@ -99,62 +103,30 @@ def _compared(document: Document) -> Iterator[str]:
         yield _first_few(reversals)
 
 
-# A section, or a title with several sections below it.
-Folded = Section | tuple[str, Sequence[Section]]
-
-
-def _page_sections(document: Document) -> Iterator[Section]:
+def _sections(document: Document) -> Iterator[tuple[str, list[Section]]]:
+    """Yield the titles and the sections of the details."""
     yield from _bounds(document)
-    if len(document["systems"]) > 1:
-        yield Section("Distribution over queries", report_text.distribution_table(document))
-    yield from _titled(_segments(document))
-    yield from diagnostics_sections(document)
-    yield from _ranges(document)
-    yield Section("Counts", lines=report_page.counts_and_gaps(document))
-    yield Section("Conventions", lines=report_text.conventions_lines(document))
-    yield from _inputs(document)
-
-
-def _comment_sections(document: Document) -> Iterator[Folded]:
-    """Yield what is folded."""
-    yield Section("All measures", report_text.measure_table(document))
-    yield from _bounds(document)
-    yield Section("Distribution over queries", report_text.distribution_table(document))
+    yield "Distribution over queries", [Section("", report_text.distribution_table(document))]
     if len(document.get("gates", [])) > MOST_ROWS:
-        yield Section("All gates", report_text.gate_table(document))
-    segments = _segments(document)
-    if "comparisons" in document:
-        if tests := report_text.comparison_tables(document, report_text.COMPARED_FULL):
-            yield "All tests", [*_titled(tests), Section(lines=[report_text.tests_line(document)])]
-        segments = report_text.compared_segments(document) | segments
-    if segments:
+        yield "All gates", [Section("", report_text.gate_table(document))]
+    compared = "comparisons" in document
+    full = report_text.COMPARED_FULL
+    if compared and (tests := report_text.comparison_tables(document, full)):
+        yield "All tests", [*_titled(tests), Section(lines=[report_text.tests_line(document)])]
+    of_pairs = report_text.compared_segments(document) if compared else {}
+    if segments := of_pairs | _segments(document):
         yield "Segments", _titled(segments)
     if moved := report_text.moved_tables(document):
         yield "Queries that moved most", _titled(moved)
     if overlap := report_text.overlap_lines(document):
-        yield Section("Overlap of the lists", lines=overlap)
-    yield from diagnostics_sections(document)
-    yield from _ranges(document)
+        yield "Overlap of the lists", [Section(lines=overlap)]
+    for section in diagnostics_sections(document):
+        yield section.title, [replace(section, title="")]
     lines = [*report_page.counts_and_gaps(document), *report_text.conventions_lines(document)]
-    yield Section("Counts and conventions", lines=lines)
-    yield from _inputs(document)
-
-
-def _bounds(document: Document) -> Iterator[Section]:
-    if "judged" in document:
-        grid = report_page.bounds_table(document)
-        yield Section("With a judge's labels", grid, report_page.bounds_lines(document))
-
-
-def _ranges(document: Document) -> Iterator[Section]:
-    if grid := report_page.range_table(document):
-        yield Section("If unjudged items were judged", grid, report_page.inexact_lines(document))
-
-
-def _inputs(document: Document) -> Iterator[Section]:
-    yield Section("Inputs", report_text.input_table(document["inputs"]))
+    yield "Counts and conventions", [Section(lines=lines)]
+    yield "Inputs", [Section("", report_text.input_table(document["inputs"]))]
     if grid := report_text.artifact_table(document):
-        yield Section("Artifacts", grid)
+        yield "Artifacts", [Section("", grid)]
 
 
 def _segments(document: Document) -> dict[str, Grid]:
@@ -169,18 +141,26 @@ def _titled(grids: Mapping[str, Grid]) -> list[Section]:
     return [Section(title, grid) for title, grid in grids.items()]
 
 
-def _folded(sections: Iterable[Folded], room: int) -> Iterator[str]:
+def _bounds(document: Document) -> Iterator[tuple[str, list[Section]]]:
+    if "judged" in document:
+        grid = report_page.bounds_table(document)
+        yield "With a judge's labels", [Section("", grid, report_page.bounds_lines(document))]
+    if grid := report_page.range_table(document):
+        lines = report_page.inexact_lines(document)
+        yield "If unjudged items were judged", [Section("", grid, lines)]
+
+
+def _content(sections: Sequence[Section]) -> list[str]:
+    return [text for section in sections for text in content(section, "**{}**")]
+
+
+def _folded(details: Iterable[tuple[str, Sequence[Section]]], room: int) -> Iterator[str]:
     """Yield collapsible blocks; those that do not fit are named."""
     left_out = []
-    for section in sections:
-        if isinstance(section, Section):
-            title, parts = section.title, content(section)
-        else:
-            title, below = section
-            parts = [text for part in below for text in content(part, "**{}**")]
+    for title, sections in details:
         # GitHub reads Markdown inside a block only between empty lines.
         head = f"<details><summary>{html.escape(title)}</summary>"
-        block = "\n\n".join([head, *parts, "</details>"])
+        block = "\n\n".join([head, *_content(sections), "</details>"])
         if len(block) + 2 > room:
             left_out.append(title)
             continue

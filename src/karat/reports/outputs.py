@@ -28,11 +28,10 @@ class Form:
     """A form that a report can take; without a suffix it is chosen by its prefix only.
 
     ``writer`` is the path of a function that is imported when a report is written, and
-    ``table`` that of the one for .csv files; paths are relative to ``karat.reports``. A form of
-    another tool is written under that tool's ``profile``. ``systems`` is how many systems it
-    holds (None: any), ``lists`` how much of every list it needs, ``in_full`` whether it needs
-    diagnostics, ``indexed`` whether it needs the corpus as an index, ``stamped`` whether it
-    holds a time.
+    ``table`` that of the one for .csv files. A form of another tool is written under that
+    tool's ``profile``. ``systems`` is how many systems it holds (None: any), ``lists`` how much
+    of every list it needs, ``in_full`` whether it needs diagnostics, ``indexed`` whether it
+    needs the corpus as an index, ``stamped`` whether it holds a time.
     """
 
     name: str
@@ -50,17 +49,8 @@ class Form:
     def render(self, report: Rendered, *, table: bool = False) -> bytes:
         """Return the report in this form."""
         module, _, function = (self.table if table and self.table else self.writer).rpartition(".")
-        path = module if module.startswith("karat.") else f"karat.reports.{module}"
-        render: Callable[[Rendered], bytes] = getattr(import_module(path), function)
+        render: Callable[[Rendered], bytes] = getattr(import_module(module), function)
         return render(report)
-
-
-_MARKDOWN = "Markdown: a comment on a pull request, or a page"
-
-
-def forms_of(*forms: Form) -> Mapping[str, Form]:
-    """Return forms by name, as ``parse_output`` takes them."""
-    return {form.name: form for form in forms}
 
 
 JSON = Form(
@@ -70,21 +60,29 @@ JSON = Form(
     "karat.pages.result.to_json",
     in_full=True,
 )
-FORMS = forms_of(
+_FORMS = (
     JSON,
     Form("csv", ".csv", "one row per query", "karat.pages.result.to_csv"),
     Form("parquet", ".parquet", "one row per query", "karat.pages.result.to_parquet"),
-    Form("md", ".md", _MARKDOWN, "markdown.to_markdown", in_full=True),
+    Form(
+        "md",
+        ".md",
+        "Markdown: a comment on a pull request, or a page",
+        "karat.reports.markdown.to_markdown",
+        in_full=True,
+    ),
     Form(
         "html",
         ".html",
         "one page with every query, for any browser, offline",
-        "html.render.to_html",
+        "karat.reports.html.render.to_html",
         in_full=True,
         indexed=True,
     ),
-    Form("junit", None, "JUnit XML: gates and comparisons as tests", "junit.to_junit"),
-    Form("trec", None, "the layout of trec_eval -q", "trec.to_trec"),
+    Form(
+        "junit", None, "JUnit XML: gates and comparisons as tests", "karat.reports.junit.to_junit"
+    ),
+    Form("trec", None, "the layout of trec_eval -q", "karat.reports.trec.to_trec"),
     Form(
         "story",
         None,
@@ -131,13 +129,14 @@ FORMS = forms_of(
         lists="k",
     ),
 )
+FORMS = {form.name: form for form in _FORMS}
 # What is kept in a store holds everything.
 STORED = Form("store", None, "an evaluation in the store", "", in_full=True, indexed=True)
 # karat's own forms, without those of other tools.
 OWN_FORMS = {name: form for name, form in FORMS.items() if form.systems is None}
 # Forms of an analysis; some have more.
 PICTURES = ("png", "svg")
-PAGE_FORMS = forms_of(JSON, Form("md", ".md", "Markdown", "karat.pages.result.to_markdown"))
+PAGE_FORMS = {"json": JSON, "md": Form("md", ".md", "Markdown", "karat.pages.result.to_markdown")}
 _PREFIX = re.compile(r"(?P<form>[a-z0-9]{2,}):(?P<rest>.*)", re.DOTALL)
 
 
@@ -157,18 +156,16 @@ class Output:
         if self.path is None:
             return []
         per_system = self.form.systems == 1 and self._named
-        return list(dict.fromkeys(map(self._file, systems))) if per_system else [self.path]
+        return list(map(self._file, systems)) if per_system else [self.path]
 
     def payloads(self, report: Rendered) -> list[tuple[Path | None, bytes]]:
         """Return the files to write with their bytes; some forms have one file per system."""
-        if self.form.systems != 1 or (len(report.systems) == 1 and not self._named):
+        if self.form.systems != 1 or not self._named:
             return [(self.path, self._bytes(report, self.path))]
-        files = [self._file(system.name) for system in report.systems]
-        if len(set(files)) < len(files):
-            raise UsageError(f"output {str(self.path)!r}: two systems would have the same file")
+        files = {self._file(system.name): system for system in report.systems}
         return [
             (file, self._bytes(replace(report, systems=(system,)), file))
-            for file, system in zip(files, report.systems, strict=True)
+            for file, system in files.items()
         ]
 
     @property
@@ -231,7 +228,7 @@ def parse_outputs(
         _check_form(output.form, str(output.path or "-"), systems, profile)
     if sum(output.path is None for output in outputs) + stdout_taken > 1:
         raise UsageError("only one report can go to standard output; give the others file names")
-    for path in check_files(outputs, names):
+    for path in check_files(outputs, list(dict.fromkeys(names))):
         _check_writable(path)
     return outputs
 
@@ -252,22 +249,18 @@ def check_files(outputs: Sequence[Output], systems: Sequence[str]) -> list[Path]
             if place in output.read:
                 raise UsageError(f"output {str(path)!r} is also an input; choose another name")
             seen[place] = path
-    read = frozenset[str]().union(*(output.read for output in outputs))
-    # The shortest name first: a log before the files beside it.
-    files = sorted(seen.keys() | read, key=lambda name: (len(name), name))
+    taken = {*seen, *(place for output in outputs for place in output.read)}
     for place, path in seen.items():
-        for file in files:
-            if place in map(str, Path(file).parents):
-                raise UsageError(
-                    f"output {str(path)!r} would be a file, and {Path(file).name!r} lies in a "
-                    "folder of that name; choose another name"
-                )
-            # An output may lie inside an input folder, such as a store, but not beneath a file.
-            if file in read and file in map(str, Path(place).parents) and not Path(file).is_dir():
-                raise UsageError(
-                    f"output {str(path)!r}: {Path(file).name!r} is a file, not a folder; choose "
-                    "another name"
-                )
+        inside = [other for other in taken if place in map(str, Path(other).parents)]
+        # An output may lie inside an input folder, such as a store.
+        above = map(str, Path(place).parents)
+        around = [other for other in above if other in taken and not Path(other).is_dir()]
+        if inside or around:
+            other = Path(min([*inside, *around], key=len)).name
+            raise UsageError(
+                f"output {str(path)!r} and {other!r}: one of them would have to be a file and the"
+                " folder of the other; choose another name"
+            )
     return list(seen.values())
 
 
