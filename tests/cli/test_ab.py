@@ -460,7 +460,7 @@ def test_traces_that_cannot_be_written_stop_nothing(run, folder):
             "q1\td1\t1\n\nq1\td1\t2\n",
             ("qrels.tsv:3:", "judged 2 here and 1 in line 1"),
         ),
-        ("queries.tsv", "q1\ta\n\nq1\tb\n", ("queries.tsv:3: query id 'q1' is in line 1 too",)),
+        ("queries.tsv", "q1\ta\n\nq1\tb\n", ("queries.tsv:3: query id 'q1' occurs twice",)),
         ("queries.tsv", "\ta\n", ("queries.tsv:1: query_id is empty",)),
         ("queries.tsv", "QID\tquery_text\nq1\ta\n", ("queries.tsv:1: is a header", "delete")),
         ("queries.tsv", "\n\n", ("queries.tsv: holds no queries",)),

@@ -5,12 +5,11 @@ The engine is ``retrieve.quality``; the JSON, CSV and traces are in ``ab_output`
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,7 +60,6 @@ _BASE_RANKING = (
 )
 # Columns of queries as some files name them in a header, which this format has none of.
 _HEADER = ["qid", "query_text"]
-_TEXT = {"query_id": pl.String, "item_id": pl.String, "text": pl.String, "grade": pl.String}
 
 
 @dataclass(frozen=True, repr=False)
@@ -311,42 +309,24 @@ def _note_lists(
 
 def read_queries(path: str) -> Queries:
     """Read query ids and texts, tab-separated without a header; ids must differ."""
-    file, rows = _read(path, ("id", "text"))
-    line, columns = rows[0]
-    if [column.lower() for column in columns] == _HEADER:
+    file, table, lines = _read(path, ("query_id", "text"), "queries")
+    if [name.lower() for name in table.row(0)] == _HEADER:
         message = "is a header, and would be searched for like a query; delete this line"
-        raise InputError(message, where=file.name, line=line)
-    seen: dict[str, int] = {}
-    for line, (query_id, _) in rows:
-        if not query_id or query_id in seen:
-            message = f"query id {query_id!r} is in line {seen.get(query_id)} too; ids must differ"
-            message = message if query_id else "query_id is empty; every row needs one"
-            raise InputError(message, where=file.name, line=line)
-        seen[query_id] = line
-    ids, texts = zip(*(columns for _, columns in rows), strict=True)
-    table = pl.DataFrame({"query_id": ids, "text": texts}, schema_overrides=_TEXT)
-    return Queries.from_frame(table, source=file.source)
+        raise InputError(message, where=file.name, line=lines[0])
+    return Queries.from_frame(table, lines=lines, source=file.source)
 
 
 def read_truth(path: str) -> Gold:
     """Read query ids, item ids and grades, tab-separated without a header."""
-    file, rows = _read(path, ("query id", "item id", "grade"))
-    ids, items, grades = zip(*(columns for _, columns in rows), strict=True)
-    table = pl.DataFrame(
-        {"query_id": ids, "item_id": items, "grade": [grade.strip() for grade in grades]},
-        schema_overrides=_TEXT,
-    )
-    return Gold.from_frame(table, lines=pl.Series([line for line, _ in rows]), source=file.source)
+    file, table, lines = _read(path, ("query_id", "item_id", "grade"), "judgments")
+    table = table.with_columns(pl.col("grade").str.strip_chars())
+    return Gold.from_frame(table, lines=lines, source=file.source)
 
 
-def _read(path: str, names: Sequence[str]) -> tuple[Input, list[tuple[int, list[str]]]]:
-    """Read tab-separated rows with their line numbers; blank lines are left out."""
+def _read(path: str, names: Sequence[str], what: str) -> tuple[Input, pl.DataFrame, pl.Series]:
+    """Read tab-separated rows and their line numbers; blank lines are left out."""
     file = open_input(path)
-    if file.data is not None:
-        # The digest of standard input is taken while its bytes are at hand.
-        digest = hashlib.sha256(file.data).hexdigest()
-        file = replace(file, source=replace(file.source, sha256=digest))
-    rows = []
+    rows = {}
     for number, line in enumerate(io.StringIO(file.text(), newline=None), 1):
         if text := line.rstrip("\n"):
             columns = text.split("\t")
@@ -355,9 +335,9 @@ def _read(path: str, names: Sequence[str]) -> tuple[Input, list[tuple[int, list[
                     f"Expected {len(names)} tab-separated columns on line {number} of {path}, "
                     f"got {len(columns)}"
                 )
-            rows.append((number, columns))
+            rows[number] = columns
     if not rows:
-        content = "queries" if len(names) == 2 else "judgments"
-        message = f"holds no {content}; write one per line: {', tab, '.join(names)}"
+        message = f"holds no {what}; write one per line: {', tab, '.join(names)}"
         raise InputError(message, where=file.name)
-    return file, rows
+    table = pl.DataFrame(list(rows.values()), dict.fromkeys(names, pl.String), orient="row")
+    return file, table, pl.Series(list(rows))

@@ -245,8 +245,7 @@ def open_input(path: str | Path, mapping: FileMapping | None = None) -> Input:
         data = _join(_read_all(sys.stdin.buffer), "stdin")
         if not data:
             raise InputError("is empty; pipe a file into karat", where="stdin")
-        digest = hashlib.sha256(data).hexdigest()
-        return Input(Source("stdin", sha256=digest), data=data, mapping=mapping)
+        return Input(_source_of_bytes("stdin", data), data=data, mapping=mapping)
     path = Path(path)
     try:
         if path.is_dir():
@@ -254,12 +253,18 @@ def open_input(path: str | Path, mapping: FileMapping | None = None) -> Input:
         source = Source.of(path)
         if source.stamp is None:
             with path.open("rb") as stream:
-                return Input(source, data=_join(_read_all(stream), path.name), mapping=mapping)
+                data = _join(_read_all(stream), path.name)
+            return Input(_source_of_bytes(path.name, data), data=data, mapping=mapping)
     except (OSError, ValueError) as error:
         raise unreadable(str(path), error) from None
     if path.stat().st_size == 0:
         raise InputError("is empty; a file with at least one line is expected", where=path.name)
     return Input(source, path=path, mapping=mapping)
+
+
+def _source_of_bytes(name: str, data: bytes) -> Source:
+    """Return the source of bytes that are read once, with their digest."""
+    return Source(name, sha256=hashlib.sha256(data).hexdigest())
 
 
 def _read_all(stream: IO[bytes]) -> Iterator[bytes]:

@@ -87,14 +87,14 @@ def init(
         raise UsageError("the folder has no name; give one, such as my-evaluation")
     place = Path(recipe if folder is None else folder)
     contents = dict(recipe_files(recipe))
-    _check_folders(place, contents)
     same = tuple(name for name, data in contents.items() if _content(place / name) == data)
     new = {name: data for name, data in contents.items() if name not in same}
     other = [name for name in new if (place / name).exists()]
     if other and not force:
         more = "" if len(other) == 1 else f" and {len(other) - 1:,} more files"
         raise UsageError(f"{place / other[0]}{more} would be replaced; {remedy}")
-    with _removed_on_failure(_folders(place, new)), ExitStack() as stack:
+    folders = {folder for name in new for folder in (place / name).parents}
+    with _removed_on_failure(folders), ExitStack() as stack:
         for name, data in new.items():
             stack.enter_context(atomic_write(place / name)).write_bytes(data)
     return WrittenRecipe(recipe, place, tuple(new), same)
@@ -115,30 +115,12 @@ def _under(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
             yield f"{prefix}{entry.name}", entry.read_bytes()
 
 
-def _check_folders(place: Path, names: Iterable[str]) -> None:
-    """Refuse a folder whose name something else has."""
-    for folder in _folders(place, names):
-        if os.path.lexists(folder) and not folder.is_dir():
-            kind = "a file" if folder.is_file() else "something else"
-            raise UsageError(f"{folder} is {kind}, and a folder is needed there; name a folder")
-
-
-def _folders(place: Path, names: Iterable[str]) -> list[Path]:
-    """Return the folders of some files, outer ones first."""
-    needed = {folder for name in names for folder in (place / name).parents}
-    return sorted(needed, key=lambda folder: (len(folder.parts), folder))
-
-
 def _content(path: Path) -> bytes | None:
     """Return the bytes of a file, None if there is none; refuse what is no file."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder, and a file of this name is to be written")
     if path.is_file():
         return path.read_bytes()
     if os.path.lexists(path):
-        raise UsageError(
-            f"{path} is no file but a pipe, a device or a link to nothing; name another folder"
-        )
+        raise UsageError(f"{path} is no file; move it away, or name another folder")
     return None
 
 
@@ -149,7 +131,8 @@ def _removed_on_failure(folders: Iterable[Path]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for folder in reversed(new):
+        # Inner folders have longer names than those around them.
+        for folder in sorted(new, key=lambda folder: len(folder.parts), reverse=True):
             with suppress(OSError):
                 folder.rmdir()
         raise
