@@ -317,7 +317,7 @@ def test_an_edited_run_still_says_what_the_run_said_and_the_corpus_tells_of_new_
     entries = {"q1": [("b", 0.5), ("x", 0.4), ("y", 0.3), ("a", 0.2)], "q2": []}
     made = edited_run(run, entries, corpus)
     assert made.hits.select("item_id", "rank", "doc_id", "version", "similarity").rows() == [
-        ("b", 1, "B", None, 0.4),
+        ("b", 1, "B", "4", 0.4),
         ("x", 2, "X", "3", None),
         ("y", 3, None, None, None),
         ("a", 4, "A", "1", 0.5),

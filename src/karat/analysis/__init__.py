@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from karat.data.columns import Source
 from karat.data.tables import Blocks, Run
 from karat.evaluation.evaluation import Evaluation
@@ -19,9 +21,11 @@ from karat.evaluation.inputs import is_file
 from karat.evaluation.report_text import origin_of
 from karat.evaluation.stages import KEEP, Staged, score_stages
 from karat.evaluation.systems import distinct_names
+from karat.evaluation.top_lists import SHOWN_ROWS, Ints, ranked_of
 from karat.measure.names import Measure
-from karat.pages.formatting import label, utf8
-from karat.pages.page import Page, Section
+from karat.measure.scores import Scores
+from karat.pages.formatting import label, plural, utf8
+from karat.pages.page import Page, Section, TableColumns, table
 from karat.pages.result import AnalysisResult, Result
 from karat.pages.serialize import plain
 
@@ -138,6 +142,33 @@ def system_blocks(
             yield replace(section, title=f"{prefix}{section.title}") if section.title else section
 
 
+def judgments_met(scores: Scores, k: int | None = None) -> Ints:
+    """Return the relevant judgments that the first k hits of some lists meet, by their rows."""
+    ranked = ranked_of(scores)
+    found = ranked.found
+    if found.row is None:
+        return np.empty(0, dtype=np.int64)
+    return np.unique(found.row[ranked.top(k, found) & found.relevant(scores.conventions.rel)])
+
+
+def counted_lines(facts: Mapping[str, Any], sentences: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return a line for each fact that is not 0: its number, and the words for one or for more."""
+    return [plural(facts[name], *words) for name, words in sentences.items() if facts.get(name)]
+
+
+def first_rows(
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    columns: TableColumns,
+    *,
+    most: int = SHOWN_ROWS,
+    total: int = 0,
+) -> list[Section]:
+    """Return a section of the first rows, or none; of ``total`` rows it counts the others."""
+    lines = [f"and {total - most:,} more"] if total > most else []
+    return [Section(title, table(rows[:most], columns), lines)] if rows else []
+
+
 def stage_runs(
     evaluation: Evaluation,
     runs: Sequence[Any],
@@ -145,27 +176,21 @@ def stage_runs(
     *,
     keep: int = KEEP,
     of_stages: Sequence[Measure] | None = None,
-    pair: Callable[[Sequence[Run | Blocks]], Run | None] = lambda runs: None,
 ) -> StagedRuns:
     """Score every run by ``measures``, else by those of the evaluation.
 
-    Lists of earlier stages are scored by the same measures, or by ``of_stages``. ``pair`` may
-    make one run of all of them.
+    Lists of earlier stages are scored by the same measures, or by ``of_stages``.
     """
     opened: list[Run | Blocks] = []
     for run in runs:
         lists = evaluation.open(run)
         # A pipe can be read only once.
         opened.append(lists.read() if isinstance(run, str) and run == "-" else lists)
-    both = pair(opened)
-    more_inputs: dict[str, Source] = {}
-    if both is not None:
-        more_inputs, opened = {"raw": opened[0].source}, [both]
     chosen = evaluation.measures if measures is None else measures
     names = [str(run) if is_file(run) else f"run {number}" for number, run in enumerate(runs, 1)]
     staged: list[Staged] = []
     with evaluation.progress(names) as begin:
-        for name, lists in zip(names[-len(opened) :], opened, strict=True):
+        for name, lists in zip(names, opened, strict=True):
             begin(name)
             staged.append(
                 score_stages(
@@ -183,5 +208,4 @@ def stage_runs(
         evaluation,
         dict(zip(systems, staged, strict=True)),
         dict(zip(systems, opened, strict=True)),
-        more_inputs,
     )

@@ -28,7 +28,6 @@ from karat.analysis.diagnose.near_duplicates import (
     NearDuplicates,
     folded,
     near_duplicates,
-    word_sets,
     words_of,
 )
 from karat.data.tables import Corpus, Queries
@@ -164,14 +163,11 @@ def _items(subject: CheckedSet, corpus: Corpus, threshold: float) -> Results:
     yield from issue_of_rows("empty_items", empty, item="item_id")
     if not empty.height:
         yield Fine("no item without a text")
-    sets = word_sets(frame["text"])
+    near = near_duplicates(frame["text"], threshold=threshold)
     if subject.conventions.level == "span":
         yield Unchecked("near-duplicates of gold: spans are compared with nothing")
     else:
-        probes = frame["item_id"].is_in(relevant["item_id"].unique().implode()).to_numpy()
-        near = near_duplicates(sets, threshold=threshold, probes=probes)
         yield from _twins_of_gold(subject, corpus, near)
-    near = near_duplicates(sets, threshold=threshold)
     if not near.count:
         yield _none_found(near, f"near-duplicate items among {frame.height:,}")
         return

@@ -23,7 +23,7 @@ from karat.analysis.failures.case import Case, in_index
 from karat.analysis.stages.routing import missing_for_routing, routing_of
 from karat.data.tables import Queries
 from karat.errors import MissingInputError
-from karat.evaluation.segments import CROSS, SMALL, By, Segment, check_by, segments_by
+from karat.evaluation.segments import CROSS, SMALL, By, check_by, segments_by
 from karat.evaluation.stages import (
     ORIGINAL,
     RAW,
@@ -222,15 +222,12 @@ def short(value: float, limit: float | None = None) -> str:
 @rule("the errors in the log")
 def failed_calls(case: Case) -> Iterator[Observation]:
     counts, calls = case.staged.final.counts, case.staged.calls
-    if not counts.failed_calls:
+    if calls is None or not counts.failed_calls:
         return
-    made, most = counts.queries - counts.missing, dict[str, int]()
-    if calls is not None:
-        codes = case.gold.code_of(calls["query_id"])
-        made = len(np.unique(codes[codes >= 0]))
-        if "error" in calls.columns:
-            errors = calls["error"].filter(pl.Series(codes >= 0)).drop_nulls().cast(pl.String)
-            most = dict(Counter(sorted(errors.to_list())).most_common(EXAMPLES))
+    codes = case.gold.code_of(calls["query_id"])
+    made = len(np.unique(codes[codes >= 0]))
+    errors = calls["error"].filter(pl.Series(codes >= 0)).drop_nulls().cast(pl.String)
+    most = dict(Counter(sorted(errors.to_list())).most_common(EXAMPLES))
     why = f" ({next(iter(most))!r})" if most else ""
     text = f"{counts.failed_calls} of {plural(made, 'call')} failed{why}"
     figures = {"failed": counts.failed_calls, "calls": made, "errors": most}
@@ -240,7 +237,7 @@ def failed_calls(case: Case) -> Iterator[Observation]:
 @rule("whether the run is complete")
 def not_in_run(case: Case) -> Iterator[Observation]:
     counts = case.staged.final.counts
-    ids = _query_ids(case, case.status("missing"))
+    ids = case.staged.final.ids(case.status("missing"))
     if ids:
         total = counts.queries - counts.empty_gold - counts.no_answer
         queries = plural(total, "query", "queries")
@@ -251,13 +248,10 @@ def not_in_run(case: Case) -> Iterator[Observation]:
         yield Observation(text, figures)
 
 
-def _query_ids(case: Case, mask: Mask) -> list[str]:
-    return [case.gold.query_ids[row] for row in np.flatnonzero(mask).tolist()]
-
-
 @rule("filters, thresholds, and the index")
 def nothing_returned(case: Case) -> Iterator[Observation]:
-    ids = _query_ids(case, case.answered & (ranked_of(case.staged.final).returned == 0))
+    final = case.staged.final
+    ids = final.ids(case.answered & (ranked_of(final).returned == 0))
     if ids:
         queries = plural(case.n, "answered query", "answered queries")
         figures = {"empty": len(ids), "n": case.n, "examples": ids[:EXAMPLES]}
@@ -430,7 +424,7 @@ def neighbour_found(case: Case) -> Iterator[Observation]:
     k, name = case.near, f"Hit@{case.near}"
     missed = case.values("Hit", case.miss) == 0
     by_doc = case.score_by_doc(case.kept_run(case.staged.final, k), name)
-    ids = _query_ids(case, missed & (by_doc.values(name) == 1))
+    ids = by_doc.ids(missed & (by_doc.values(name) == 1))
     misses, n = int(missed.sum()), len(ids)
     # Where much of the evidence is nowhere, the rule on whole documents says so.
     if n < FEWEST_NEIGHBOURS or n < SHARE_OF_NEIGHBOURS * misses or any(chunks_split(case)):
@@ -514,51 +508,39 @@ def buried(case: Case) -> Iterator[Observation]:
 # Segments whose R is below that of the other queries.
 
 
-class _SegmentGap(NamedTuple):
-    """A segment with enough queries inside and outside, and how far it lies below the rest."""
-
-    by: str
-    segment: Segment
-    inside: Mask
-    outside: Mask
-    gap: float
-    p: float | None
-
-
 @rule("normalisation, tokenisation, stop words and synonyms there")
 def segment_gap(case: Case) -> Iterator[Observation]:
     k, recall = case.near, case.values("R", case.near)
     # As a share of the ceiling: a segment with much gold per query is no worse for that.
     reached = recall / case.ceiling("R", k)
     known = ~np.isnan(reached)
-    columns: dict[str, list[_SegmentGap]] = {}
+    wide: list[tuple[float, Observation]] = []
+    tested = False
     for by in _columns(case):
-        for segment in segments_by(case.staged.final.table["query_id"], case.queries, by):
-            inside, outside = segment.mask & known, ~segment.mask & known
-            if min(inside.sum(), outside.sum()) >= SMALL:
-                gap = mean(reached[outside]) - mean(reached[inside])
-                p = _welch(case, reached, inside, outside)
-                gaps = columns.setdefault(str(by), [])
-                gaps.append(_SegmentGap(str(by), segment, inside, outside, gap, p))
-    if not columns:
+        parts = [
+            (segment, segment.mask & known, ~segment.mask & known)
+            for segment in segments_by(case.staged.final.table["query_id"], case.queries, by)
+        ]
+        parts = [part for part in parts if min(part[1].sum(), part[2].sum()) >= SMALL]
+        tested = tested or bool(parts)
+        # The segments of one column are one family of tests.
+        ps = holm([_welch(case, reached, inside, outside) for _, inside, outside in parts])
+        for (segment, inside, outside), p in zip(parts, ps, strict=True):
+            gap = mean(reached[outside]) - mean(reached[inside])
+            if p is None or p >= case.alpha or not at_least(gap, case.thresholds.segment_gap):
+                continue
+            value, rest = mean(recall[inside]), mean(recall[outside])
+            n, n_rest = int(inside.sum()), int(outside.sum())
+            text = (
+                f"R@{k} {short(value)} where {where(segment.where)} ({n} queries) but"
+                f" {short(rest)} for the other {n_rest}, {p_in_words(p)}"
+            )
+            figures = {"column": str(by), "segment": segment.name, f"R@{k}": value, "rest": rest}
+            figures |= {"n": n, "n_rest": n_rest, "p": p}
+            wide.append((gap, Observation(text, figures)))
+    if not tested:
         raise MissingInputError(f"needs a segment of {SMALL} queries with as many outside of it")
-    wide = []
-    # The segments of one column are one family of tests.
-    for gaps in columns.values():
-        for row, adjusted in zip(gaps, holm([row.p for row in gaps]), strict=True):
-            sure = adjusted is not None and adjusted < case.alpha
-            if sure and at_least(row.gap, case.thresholds.segment_gap):
-                wide.append(row._replace(p=adjusted))
-    for row in sorted(wide, key=lambda row: -row.gap):
-        inside_mean, rest = mean(recall[row.inside]), mean(recall[row.outside])
-        n, n_rest = int(row.inside.sum()), int(row.outside.sum())
-        text = (
-            f"R@{k} {short(inside_mean)} where {where(row.segment.where)} ({n} queries) but"
-            f" {short(rest)} for the other {n_rest}, {p_in_words(row.p or 0.0)}"
-        )
-        figures = {"column": row.by, "segment": row.segment.name, f"R@{k}": inside_mean}
-        figures |= {"rest": rest, "n": n, "n_rest": n_rest, "p": row.p}
-        yield Observation(text, figures)
+    yield from (observation for _, observation in sorted(wide, key=lambda row: -row[0]))
 
 
 def _columns(case: Case) -> list[By]:

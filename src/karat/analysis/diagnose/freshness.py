@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from karat.analysis import SystemAnalysis
+from karat.analysis import SystemAnalysis, first_rows
 from karat.analysis.failures.case import with_ages
 from karat.data.tables import Blocks, Run
 from karat.errors import MissingInputError
@@ -22,7 +22,6 @@ from karat.evaluation.stages import KEEP, Staged
 from karat.evaluation.systems import ComparedSystem
 from karat.evaluation.top_lists import (
     MOST,
-    SHOWN_ROWS,
     measured,
     ranked_of,
     some_names,
@@ -211,21 +210,16 @@ def freshness_sections(document: Mapping[str, Any]) -> list[Section]:
     rescored = document["rescored"]
     grid = table(rescored, columns) if rescored else None
     sections = [Section("Freshness: as_of enforced", grid, _freshness_notes(document))]
-    if document["documents"]:
-        names = {name: name for name in ("version", "queries", "hits", "items")}
-        grid = table(document["documents"][:SHOWN_ROWS], {"doc": "doc_id", **names})
-        more = len(document["documents"]) + document["more_documents"] - SHOWN_ROWS
-        lines = [f"and {more:,} more"] if more > 0 else []
-        sections.append(Section("Newer documents in the top", grid, lines))
-    if document["worst"]:
-        columns = {
-            "query": "query_id",
-            "newer": "newer",
-            "item": lambda query: some_names(query["items"]),
-        }
-        grid = table(document["worst"][:SHOWN_ROWS], columns)
-        sections.append(Section("Queries with the most newer items", grid))
-    return sections
+    documents = document["documents"]
+    total = len(documents) + document["more_documents"]
+    columns = {"doc": "doc_id", **{n: n for n in ("version", "queries", "hits", "items")}}
+    sections += first_rows("Newer documents in the top", documents, columns, total=total)
+    columns = {
+        "query": "query_id",
+        "newer": "newer",
+        "item": lambda query: some_names(query["items"]),
+    }
+    return sections + first_rows("Queries with the most newer items", document["worst"], columns)
 
 
 def _freshness_notes(document: Mapping[str, Any]) -> list[str]:
@@ -237,12 +231,7 @@ def _freshness_notes(document: Mapping[str, Any]) -> list[str]:
     if places["unknown"]:
         fate = "taken out too" if document["strict"] else "left in"
         lines.append(f"{plural(places['unknown'], 'place')} of unknown version, {fate}")
-    hits = plural(document["taken_out"], "hit")
-    lines.append(
-        f"{hits} taken out of whole lists"
-        if document["taken_out"]
-        else "nothing had to be taken out"
-    )
+    lines.append(f"{plural(document['taken_out'], 'hit')} taken out of whole lists")
     if document["shortened"]:
         lists = plural(document["shortened"], "list ends", "lists end")
         lines.append(

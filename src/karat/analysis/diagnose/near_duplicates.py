@@ -70,7 +70,7 @@ class WordSets:
 
 
 def word_sets(texts: pl.Series) -> WordSets:
-    """Read each text as a set of words; done once for any number of comparisons."""
+    """Read each text as a set of words."""
     from scipy.sparse import csr_array
 
     blocks: list[pl.DataFrame] = []
@@ -152,17 +152,15 @@ class NearDuplicates:
 
 
 def near_duplicates(
-    texts: pl.Series | WordSets,
+    texts: pl.Series,
     *,
     threshold: float = THRESHOLD,
-    probes: Mask | None = None,
     most_candidates: int = MOST_CANDIDATES,
     most_pairs: int = MOST_PAIRS,
 ) -> NearDuplicates:
     """Return every pair of texts whose words have a Jaccard similarity of at least ``threshold``.
 
-    With ``probes`` only the pairs that hold at least one marked text; the time depends on their
-    number. Two texts are a candidate for each of their rarest words that they share.
+    Two texts are a candidate for each of their rarest words that they share.
 
     >>> texts = pl.Series(["how to pay by card", "How to pay by card?", "how can I pay by card"])
     >>> near_duplicates(texts).same.tolist(), list(near_duplicates(texts, threshold=0.5).pairs())
@@ -170,18 +168,13 @@ def near_duplicates(
     """
     if not 0.5 <= threshold <= 1:
         raise UsageError(f"threshold is {threshold!r}; it is a share from 0.5 to 1, such as 0.8")
-    sets = texts if isinstance(texts, WordSets) else word_sets(texts)
+    sets = word_sets(texts)
     # A share such as 0.8 as people mean it: sizes are multiplied by it, and must stay whole.
     share = Fraction(threshold).limit_denominator(1_000_000)
-    probed = np.ones(len(sets.row), dtype=np.bool_)
-    if probes is not None:
-        marked = np.zeros(len(sets.same), dtype=np.bool_)
-        marked[sets.same[probes]] = True
-        probed = marked[sets.row]
     parts = [np.empty((3, 0), dtype=np.int64)]
     candidates = pairs = 0
     complete = True
-    for count, smaller, larger in _candidates(sets, share, probed):
+    for count, smaller, larger in _candidates(sets, share):
         candidates += count
         if candidates > most_candidates or pairs > most_pairs:
             complete = False
@@ -199,7 +192,7 @@ def near_duplicates(
     return NearDuplicates(sets.same, left[order], right[order], similarity[order], complete)
 
 
-def _candidates(sets: WordSets, share: Fraction, probed: Mask) -> Iterator[tuple[int, Ints, Ints]]:
+def _candidates(sets: WordSets, share: Fraction) -> Iterator[tuple[int, Ints, Ints]]:
     """Yield sets that share enough rare words: candidates counted, smaller and larger sets."""
     from scipy.sparse import csr_array
 
@@ -213,15 +206,13 @@ def _candidates(sets: WordSets, share: Fraction, probed: Mask) -> Iterator[tuple
     first = np.concatenate(([0], np.cumsum(length)))
     view = csr_array((np.ones(len(rare), dtype=np.int32), rare, first), shape=words.shape)
     sets_of_word = view.T.tocsr()
-    rows = np.flatnonzero(probed)
-    meetings = view[rows] @ np.bincount(rare, minlength=words.shape[1])
+    meetings = view @ np.bincount(rare, minlength=words.shape[1])
     for block in _blocks(meetings):
-        met = (view[rows[block]] @ sets_of_word).tocoo()
-        probe, other = rows[block][met.coords[0]], met.coords[1].astype(np.int64)
-        smaller, larger = np.minimum(probe, other), np.maximum(probe, other)
-        enough = (met.data >= needed[smaller]) & (size[smaller] >= least[larger])
-        # A pair of two probed sets is met from both sides.
-        enough &= (probe > other) | ~probed[other]
+        met = (view[block] @ sets_of_word).tocoo()
+        smaller, larger = met.coords[1].astype(np.int64), block.start + met.coords[0]
+        # A pair is met from both sides.
+        enough = (smaller < larger) & (met.data >= needed[smaller])
+        enough &= size[smaller] >= least[larger]
         yield int(meetings[block].sum()), smaller[enough], larger[enough]
 
 

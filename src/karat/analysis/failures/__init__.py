@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from karat.analysis import Analysis, stage_runs, system_blocks
+from karat.analysis import Analysis, first_rows, stage_runs, system_blocks
 from karat.analysis.failures.case import Case
 from karat.analysis.failures.classes import (
     BEYOND,
@@ -307,22 +307,18 @@ def failure_sections(document: Document) -> list[Section]:
     lines += [f"not checked: {name} {label(why)}" for name, why in document["unchecked"].items()]
     grid = table(rows, {name: name for name in ("class", "queries", "share", "what")})
     sections = [Section(missed_line(document), grid, lines)]
-    if document["dominant"]:
-        grid = table(document["dominant"], {"item": "item_id", "queries": "queries"})
-        sections.append(Section("Items that stand above the gold of many queries", grid))
-    return sections
+    title, dominant = "Items that stand above the gold of many queries", document["dominant"]
+    columns = {"item": "item_id", "queries": "queries"}
+    return sections + first_rows(title, dominant, columns, most=MOST)
 
 
 def missed_sections(document: Document) -> list[Section]:
     """Return the first queries that miss, and the gold that each should have found."""
-    if not document["missed"]:
-        return []
     columns: TableColumns = {
         "query": "query_id",
         "class": "class",
         "its gold": lambda miss: ", ".join(miss["gold"]),
     }
-    more = document["misses"] - SHOWN
-    lines = [f"and {plural(more, 'other query', 'other queries')}"] if more > 0 else []
     title = f"Queries without gold in the top {document['miss_at']}, and their gold"
-    return [Section(title, table(document["missed"][:SHOWN], columns), lines)]
+    missed, misses = document["missed"], document["misses"]
+    return first_rows(title, missed, columns, most=SHOWN, total=misses)

@@ -167,24 +167,15 @@ class Way:
         return LastGold(ranks, last)
 
 
-@dataclass(frozen=True, eq=False)
-class KeptOrder:
-    """What the final lists keep of the last lists logged before them.
+def kept_order(staged: Staged, way: Way, queries: Mask) -> tuple[Mask, Ints]:
+    """Return what the final lists of some queries keep of the last lists logged before them.
 
-    ``in_order`` marks the queries whose final list has nothing but items of the list before
-    it, in its order; ``lowest`` is the lowest rank there of an item of the final list, 0 where
-    it has none. Queries that were not looked at are not marked.
+    The first marks those queries whose final list has nothing but items of the list before it, in
+    its order; the second is the lowest rank there of an item of the final list, 0 if it has none.
     """
-
-    in_order: Mask
-    lowest: Ints
-
-
-def kept_order(staged: Staged, way: Way, queries: Mask) -> KeptOrder:
-    """Return what the final lists of some queries keep of the lists before them."""
     lowest = np.zeros(len(queries), dtype=np.int64)
     if staged.run is None or not queries.any():
-        return KeptOrder(np.zeros_like(queries), lowest)
+        return np.zeros_like(queries), lowest
     codes = np.flatnonzero(queries)
     stages = [way.names[at] if at >= 0 else None for at in way.last.at[codes].tolist()]
     last = pl.DataFrame(
@@ -204,7 +195,7 @@ def kept_order(staged: Staged, way: Way, queries: Mask) -> KeptOrder:
     in_order = queries.copy()
     in_order[code[place <= above]] = False
     np.maximum.at(lowest, code, place)
-    return KeptOrder(in_order, lowest)
+    return in_order, lowest
 
 
 def _in_order(staged: Staged, run: Run, hits: pl.DataFrame) -> pl.DataFrame:
@@ -314,7 +305,7 @@ class Case:
         return {name: best_gold(scores, self.gold) for name, scores in self.staged.beside.items()}
 
     @cached_property
-    def kept(self) -> KeptOrder:
+    def kept(self) -> tuple[Mask, Ints]:
         """What the final lists of misses keep of the last list that has their gold."""
         return kept_order(self.staged, self.way, self.misses & np.isfinite(self.way.last.rank))
 
@@ -324,7 +315,8 @@ class Case:
         lost = self.misses & self.way.lost_at_the_end
         if not lost.any():
             return lost
-        return lost & self.kept.in_order & (self.way.last.rank < self.kept.lowest)
+        in_order, lowest = self.kept
+        return lost & in_order & (self.way.last.rank < lowest)
 
     @cached_property
     def judgment(self) -> Ints:
@@ -546,8 +538,8 @@ class Case:
         before, after = self.sieved_values("nDCG", self.near), self.values("nDCG", self.near)
         changed = self.answered & (before != after)
         unlogged = changed & ~self.way.reordered.logged
-        moved: Mask = changed & ~kept_order(self.staged, self.way, unlogged).in_order
-        return moved
+        in_order, _ = kept_order(self.staged, self.way, unlogged)
+        return changed & ~in_order
 
 
 def with_ages(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:

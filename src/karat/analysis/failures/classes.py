@@ -107,26 +107,17 @@ def _list_before(step: str) -> Lacks:
     return lambda case: None if case.way.names else f"the list before the {step} in the log: raw"
 
 
-def _in_corpus(case: Case, name: str) -> bool:
-    return case.gold.corpus is not None and name in case.gold.corpus.columns
-
-
 def _in_run(case: Case, fact: str) -> bool:
     """Return whether the run says anything of the kind about any judged hit."""
     return bool(case.way.first.facts[fact].count())
 
 
-def _place_in(case: Case, lists: LastGold, query: int) -> Facts:
-    """Return the name of a query's list and the rank of gold in it; the final one if none."""
-    if lists.at[query] < 0:
-        return {"before": "final", "before_rank": _rank(case.way.final.rank[query])}
-    return {"before": case.way.names[lists.at[query]], "before_rank": _rank(lists.rank[query])}
-
-
 def _lost_after(case: Case, lists: LastGold, query: int, end: str, **facts: Any) -> Evidence:
-    """Return where gold stood in a list, and what became of it."""
-    facts |= _place_in(case, lists, query)
-    return facts, f"at rank {facts['before_rank']} of {facts['before']}, {end}"
+    """Return where gold stood in a query's list, else in its final one, and what became of it."""
+    name, rank = "final", _rank(case.way.final.rank[query])
+    if lists.at[query] >= 0:
+        name, rank = case.way.names[lists.at[query]], _rank(lists.rank[query])
+    return {**facts, "before": name, "before_rank": rank}, f"at rank {rank} of {name}, {end}"
 
 
 def _taken_out_by(case: Case, stage: str, query: int, **facts: Any) -> Evidence | None:
@@ -226,7 +217,8 @@ def _lacks_ages(case: Case) -> str | None:
     if "as_of" in case.way.names[1:]:
         return None
     lacks = [] if case.gold.as_of else ["an as_of for each query: --queries"]
-    lacks += [] if _in_corpus(case, "version") else ["a version for each item: --corpus"]
+    columns = [] if case.gold.corpus is None else case.gold.corpus.columns
+    lacks += [] if "version" in columns else ["a version for each item: --corpus"]
     return ", and ".join([*lacks, *filter(None, [_lacks_lists(case)])]) or None
 
 
@@ -387,7 +379,7 @@ def rerank_demotion(case: Case, left: Mask) -> tuple[Mask, Explain]:
     by_list = reordered.logged & lost & (worse | dropped)
     by_final = left & ~reordered.logged & lost & np.isfinite(sieved.rank)
     if (by_final & ~case.reranked_queries).any():
-        by_final &= case.reranked_queries | ~case.kept.in_order
+        by_final &= case.reranked_queries | ~case.kept[0]
 
     def explain(query: int) -> Evidence:
         at = int(reordered.at[query])
@@ -404,22 +396,17 @@ def rerank_demotion(case: Case, left: Mask) -> tuple[Mask, Explain]:
 @failure("the same wrong items stand above it: look at them", _lacks_lists)
 def false_positive_dominance(case: Case, left: Mask) -> tuple[Mask, Explain]:
     """Return the queries whose gold ranks low, below dominant items."""
-    last, final, miss, dominance = (
-        case.way.last,
-        case.way.final,
-        case.thresholds.miss,
-        case.dominance,
-    )
+    way, miss, dominance = case.way, case.thresholds.miss, case.dominance
     if dominance is None:
         return np.zeros_like(left), lambda query: ({}, "")
 
     def explain(query: int) -> Evidence:
         items, share = dominance.above[query], float(dominance.share[query])
-        shown = min(int(final.returned[query]), miss)
+        shown = min(int(way.final.returned[query]), miss)
         end = f"and {len(items)} of the top {shown} stand above the gold of many queries"
-        return _lost_after(case, last, query, end, dominant=items, share=share)
+        return _lost_after(case, way.last, query, end, dominant=items, share=share)
 
-    ranks = np.where(last.logged, last.rank, final.rank)
+    ranks = np.where(way.last.logged, way.last.rank, way.final.rank)
     low = np.isfinite(ranks) & (ranks > miss)
     return low & (dominance.share > 0) & (dominance.share >= case.thresholds.dominance), explain
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from karat.analysis.failures.case import KeptOrder, Way, in_index, kept_order
+from karat.analysis import SystemAnalysis
+from karat.analysis.failures.case import Way, in_index, kept_order
 from karat.errors import UsageError
 from karat.evaluation.stages import Staged
 from karat.evaluation.top_lists import ranked_of, unanswered
@@ -27,10 +28,9 @@ from karat.measure.kernels.ranks import best_first
 from karat.measure.names import Measure, parse_measure
 from karat.measure.prepare import Prepared
 from karat.measure.ranked import Entries, Ints, Mask, Ranked, in_best_order, is_budget
-from karat.measure.scores import Interval, Scores, plan_of
+from karat.measure.scores import Scores, plan_of
 from karat.pages.formatting import NOTHING, change, figure, interval
 from karat.pages.page import Section, table
-from karat.pages.serialize import Record
 from karat.stats.means import mean_intervals
 
 PARTS: Mapping[str, str] = {
@@ -45,56 +45,18 @@ PARTS: Mapping[str, str] = {
 _NEVER_BELOW = ("calls", "index", "retriever")
 # The same grades added in two orders differ by about so much.
 _ROUNDING, _UNTOUCHED = 1e-14, 1e-9
-# How many letters a bar has.
-_WIDTH = 20
 # These look at how much else was returned, which no order of the gold can change.
 _OF_SETS = ("SetP", "SetF")
 # These count every chunk of a document, of which a corpus may have any number.
 _OF_CHUNKS = ("P", "F")
 
 
-@dataclass(frozen=True, slots=True)
-class Loss(Record):
-    """What one part of a system costs: the mean loss, its interval, and the queries it touches."""
-
-    part: str
-    lost: float | None
-    ci: Interval
-    queries: int
-    share: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class LossWaterfall:
-    """The losses of one measure: ``ceiling`` less the sum of the parts is ``value``.
-
-    ``unknown`` names what each part that could not be measured needs; its loss is in others.
-    ``columns`` holds each query's losses, NaN where it takes no part. ``ends_at`` is where the
-    final lists end, if that is above the measure's cut-off: what lies below was not measured.
-    """
-
-    measure: str
-    ceiling: float | None
-    value: float | None
-    n: int
-    parts: tuple[Loss, ...]
-    unknown: Mapping[str, str]
-    columns: Mapping[str, Values] = field(repr=False)
-    ends_at: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the waterfall as plain data."""
-        names = ("measure", "ceiling", "value", "n", "ends_at")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "parts": [part.to_dict() for part in self.parts],
-            "unknown": dict(self.unknown),
-        }
-
-
-def waterfall(staged: Staged, measure: Measure | str) -> LossWaterfall:
+def waterfall(staged: Staged, measure: Measure | str) -> SystemAnalysis:
     """Break a measure's loss down by what caused it; the run must be scored by the measure.
 
+    ``ceiling`` less the sum of what the ``parts`` lost is ``value``. ``unknown`` names what each
+    part that could not be measured needs; its loss is in others. ``ends_at`` is where the final
+    lists end, if that is above the measure's cut-off: what lies below was not measured.
     Raises UsageError for a measure that is not one of the ranks of gold.
     """
     scores = staged.final
@@ -102,19 +64,22 @@ def waterfall(staged: Staged, measure: Measure | str) -> LossWaterfall:
     _check_by_ranks(measure, scores.conventions.level)
     if measure not in scores.measures:
         raise UsageError(f"{measure} is broken down; score the run by it")
-    columns, unknown = _losses(staged, measure)
+    columns, unknown = query_losses(staged, measure)
     values, ceiling = scores.values(str(measure)), scores.ceilings[str(measure)][0]
     known = ~np.isnan(values)
-    return LossWaterfall(
-        str(measure),
-        ceiling=aggregates.mean(ceiling[known]),
-        value=aggregates.mean(values),
-        n=int(known.sum()),
-        parts=_parts(columns, unknown, scores, known, float(np.max(ceiling[known], initial=0.0))),
-        unknown=unknown,
-        columns=columns,
-        ends_at=staged.ends_above(measure.k),
-    )
+    top = float(np.max(ceiling[known], initial=0.0))
+    document = {
+        "measure": str(measure),
+        "ceiling": aggregates.mean(ceiling[known]),
+        "value": aggregates.mean(values),
+        "n": int(known.sum()),
+        "parts": _parts(
+            columns, unknown, scores, known, float(np.max(ceiling[known], initial=0.0))
+        ),
+        "unknown": unknown,
+        "ends_at": staged.ends_above(measure.k),
+    }
+    return SystemAnalysis(document, lambda document: [waterfall_section(document)])
 
 
 def _check_by_ranks(measure: Measure, level: str) -> None:
@@ -141,8 +106,11 @@ def _check_by_ranks(measure: Measure, level: str) -> None:
         )
 
 
-def _losses(staged: Staged, measure: Measure) -> tuple[dict[str, Values], dict[str, str]]:
-    """Return each query's loss by part, and what the parts that cannot be measured need."""
+def query_losses(staged: Staged, measure: Measure) -> tuple[dict[str, Values], dict[str, str]]:
+    """Return each query's loss by part, and what the parts that cannot be measured need.
+
+    A loss is NaN where the query takes no part.
+    """
     scores, gold = staged.final, staged.gold
     values, ceiling = scores.values(str(measure)), scores.ceilings[str(measure)][0]
     unknown: dict[str, str] = {}
@@ -195,9 +163,9 @@ def _after_retrieving(
     reranker = sieved_value - before_cut
     alike = (best_sieved == best[-1]) & (sieved_value == values)
     unlogged = ~way.reordered.logged & ~np.isnan(values) & ~alike
-    kept = kept_order(staged, way, unlogged)
-    in_order, changed = unlogged & kept.in_order, unlogged & ~kept.in_order
-    left = _left_after_sieves(lists, measure, gold, way, sieved, kept)
+    same_order, lowest = kept_order(staged, way, unlogged)
+    in_order, changed = unlogged & same_order, unlogged & ~same_order
+    left = _left_after_sieves(lists, measure, gold, way, sieved, lowest)
     filters = np.where(in_order, best[0] - left, filters)
     cut_off = np.where(in_order, left - values, cut_off)
     cut_off = np.where(changed, best_sieved - sieved_value, cut_off)
@@ -211,7 +179,7 @@ def _left_after_sieves(
     gold: Prepared,
     way: Way,
     sieved: Ints,
-    kept: KeptOrder,
+    lowest: Ints,
 ) -> Values:
     """Return what lists could be worth without the gold that an unlogged stage took out.
 
@@ -219,12 +187,12 @@ def _left_after_sieves(
     out; gold below all of them was cut off.
     """
     # A cut leaves something: where nothing is left, everything was taken out.
-    lowest = np.where(way.final.returned == 0, np.inf, kept.lowest)
+    first = np.where(way.final.returned == 0, np.inf, lowest)
     remaining = np.zeros(len(lowest))
     for at, ranked in enumerate(lists):
         at_stage = sieved == at
         if at_stage.any():
-            passed = _found_from(lists[-1], np.zeros(len(lowest))) | _found_from(ranked, lowest)
+            passed = _found_from(lists[-1], np.zeros(len(lowest))) | _found_from(ranked, first)
             remaining = np.where(at_stage, _best_values(measure, ranked, gold, passed), remaining)
     return remaining
 
@@ -278,41 +246,34 @@ def _parts(
     scores: Scores,
     known: Mask,
     top: float,
-) -> tuple[Loss, ...]:
-    intervals = _intervals({name: columns[name][known] for name in PARTS}, top, scores, known)
+) -> list[dict[str, Any]]:
+    """Return what each part costs: the mean loss, its interval, and the queries it touches.
+
+    All intervals are from the same resamples of queries.
+    """
+    values, n = {name: columns[name][known] for name in PARTS}, int(known.sum())
+    ends = np.full((len(PARTS), 2), np.nan)
+    if scores.conventions.interval != "none" and n > 1:
+        ranges = [
+            (0.0 if name in _NEVER_BELOW and losses.min() >= 0 else -top, top)
+            if np.abs(losses).max() <= top
+            else None
+            for name, losses in values.items()
+        ]
+        groups = None if scores.groups is None else scores.groups[known]
+        plan = plan_of(scores.conventions)
+        ends = mean_intervals(
+            np.stack([*values.values()], axis=1), plan, ranges=ranges, groups=groups
+        )
     parts = []
-    for name in PARTS:
+    for (name, losses), (low, high) in zip(values.items(), ends.tolist(), strict=True):
         # If no query wins or loses anything, nothing shows how much one might.
-        untouched = name not in _NEVER_BELOW and not columns[name][known].any()
-        touched = int((np.abs(columns[name][known]) > _UNTOUCHED * max(top, 1.0)).sum())
-        ci = None if name in unknown or untouched else intervals[name]
-        share = touched / int(known.sum()) if known.any() else None
-        parts.append(Loss(name, aggregates.mean(columns[name]), ci, touched, share))
-    return tuple(parts)
-
-
-def _intervals(
-    columns: Mapping[str, Values], top: float, scores: Scores, known: Mask
-) -> dict[str, Interval]:
-    """Return the interval of each part's mean, all from the same resamples of queries."""
-    if scores.conventions.interval == "none" or known.sum() < 2:
-        return dict.fromkeys(columns)
-    ranges = [
-        (0.0 if name in _NEVER_BELOW and values.min() >= 0 else -top, top)
-        if np.abs(values).max() <= top
-        else None
-        for name, values in columns.items()
-    ]
-    ends = mean_intervals(
-        np.stack(list(columns.values()), axis=1),
-        plan_of(scores.conventions),
-        ranges=ranges,
-        groups=None if scores.groups is None else scores.groups[known],
-    )
-    return {
-        name: None if math.isnan(low) else (low, high)
-        for name, (low, high) in zip(columns, ends.tolist(), strict=True)
-    }
+        untouched = name not in _NEVER_BELOW and not losses.any()
+        touched = int((np.abs(losses) > _UNTOUCHED * max(top, 1.0)).sum())
+        ci = None if name in unknown or untouched or math.isnan(low) else (low, high)
+        facts = {"lost": aggregates.mean(columns[name]), "ci": ci, "queries": touched}
+        parts.append({"part": name, **facts, "share": touched / n if n else None})
+    return parts
 
 
 def waterfall_section(document: Mapping[str, Any]) -> Section:
@@ -325,14 +286,10 @@ def waterfall_section(document: Mapping[str, Any]) -> Section:
     if document["value"] is None:
         return Section(title, lines=lines or ["No query has a value."])
     lines += [f"not known: {part} {reason}" for part, reason in document["unknown"].items()]
-    top, value = document["ceiling"], document["value"]
     total = {"queries": document["n"], "interval": "", "what": ""}
-    rows = [{"part": "ceiling", "change": figure(top), "bar": _bar(0, top, top), **total}]
-    level = top
+    rows = [{"part": "ceiling", "change": figure(document["ceiling"]), **total}]
     for part in document["parts"]:
-        name, ci, before = part["part"], part["ci"], level
-        level -= part["lost"]
-        bar = _bar(min(before, level), max(before, level), top)
+        name, ci = part["part"], part["ci"]
         cells = {"change": NOTHING, "interval": "", "queries": ""}
         if name not in document["unknown"]:
             cells = {
@@ -340,15 +297,12 @@ def waterfall_section(document: Mapping[str, Any]) -> Section:
                 "interval": interval(None if ci is None else [-ci[1] + 0.0, -ci[0] + 0.0]),
                 "queries": part["queries"],
             }
-        rows.append({"part": name, "bar": bar, "what": PARTS[name], **cells})
-    rows.append({"part": "value", "change": figure(value), "bar": _bar(0, value, top), **total})
+        rows.append({"part": name, "what": PARTS[name], **cells})
+    rows.append({"part": "value", "change": figure(document["value"]), **total})
     columns = {
         "part": "part",
         document["measure"]: "change",
-        "interval": "interval",
-        "queries": "queries",
-        "": "bar",
-        "what": "what",
+        **{name: name for name in ("interval", "queries", "what")},
     }
     return Section(title, table(rows, columns), lines)
 
@@ -359,17 +313,3 @@ def short_lists_lines(document: Mapping[str, Any], k: int | str) -> list[str]:
     if ends is None:
         return []
     return [f"the lists were cut at {ends}: gold between there and {k} was not searched for"]
-
-
-def _bar(low: float, high: float, top: float) -> str:
-    """Return a stretch of a line that is as long as the ceiling is high.
-
-    >>> _bar(0.25, 0.5, 1.0), _bar(0.5, 0.501, 1.0), _bar(0.3, 0.3, 1.0)
-    ('·····█████··········', '··········█·········', '····················')
-    """
-    start, end = (
-        min(max(round(_WIDTH * place / top), 0), _WIDTH) if top > 0 else 0 for place in (low, high)
-    )
-    if high - low > 1e-9 * max(top, 1.0) and start == end:
-        start, end = (start, end + 1) if end < _WIDTH else (start - 1, end)
-    return "·" * start + "█" * (end - start) + "·" * (_WIDTH - end)

@@ -7,11 +7,19 @@ parts of a fusion and the page are here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from karat.analysis import Analysis, stage_runs, system_blocks
+from karat.analysis import (
+    Analysis,
+    counted_lines,
+    first_rows,
+    judgments_met,
+    stage_runs,
+    system_blocks,
+)
 from karat.analysis.stages.effects import (
     LINKING,
     Cuts,
@@ -33,7 +41,7 @@ from karat.analysis.stages.routing import (
     rewriting_of,
     routing_of,
 )
-from karat.data.tables import Blocks, Run
+from karat.data.columns import Source
 from karat.errors import UsageError
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.report_text import (
@@ -45,7 +53,6 @@ from karat.evaluation.report_text import (
 )
 from karat.evaluation.stages import KEEP, ORIGINAL, RAW, Staged, stage_names, with_raw
 from karat.measure.names import Measure, parse_measures
-from karat.measure.prepare import Prepared
 from karat.measure.ranked import Ints, Mask
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores
@@ -68,9 +75,6 @@ NO_RAW = (
     " as raw, and those of other stages under stages"
 )
 NO_PARTS = "the log has no part's list; a fusion logs each part's under stages, by its name"
-# A page lists so many misroutes; the document has all of them.
-MOST = 10
-
 _RULE = (
     "* decides · margin 2 % of the mean before · p corrected (holm)"
     " · +/=/− queries better, equal, worse"
@@ -117,32 +121,21 @@ def stages(
             raise UsageError(f"{measure} is a figure of calls, not of lists; leave it out")
     top = max([measure.k for measure in chosen if isinstance(measure.k, int)], default=k)
     cuts = Cuts(tuple(chosen), top, depth)
-    staged_runs = stage_runs(
-        evaluation,
-        runs,
-        cuts.every,
-        keep=max(top, KEEP),
-        pair=lambda opened: raw_and_final(opened, evaluation.prepared),
-    )
+    raw_input: dict[str, Source] = {}
+    if len(runs) == 2:
+        raw, final = opened = [evaluation.open(run).read() for run in runs]
+        runs = tuple(opened)
+        if not stage_names(final):
+            # Raw lists that do not fit the gold are refused under the name of their own file.
+            score(raw, evaluation.prepared, ())
+            raw_input, runs = {"raw": raw.source}, (with_raw(final, raw),)
+    staged_runs = stage_runs(evaluation, runs, cuts.every, keep=max(top, KEEP))
+    staged_runs = replace(staged_runs, more_inputs=raw_input)
     systems = [
         {"name": name, **_system(staged, cuts, evaluation)}
         for name, staged in staged_runs.systems.items()
     ]
     return staged_runs.result(Stages, {"systems": systems}, stages_page)
-
-
-def raw_and_final(runs: Sequence[Run | Blocks], gold: Prepared) -> Run | None:
-    """Return two runs as the stages of one, None if they are not raw and final lists.
-
-    Raw lists that do not fit the gold are refused under the name of their own file.
-    """
-    if len(runs) != 2:
-        return None
-    raw, final = (run.read() for run in runs)
-    if stage_names(final):
-        return None
-    score(raw, gold, ())
-    return with_raw(final, raw)
 
 
 def _system(staged: Staged, cuts: Cuts, evaluation: Evaluation) -> dict[str, Any]:
@@ -201,13 +194,13 @@ def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
     outer = [name for name in lists if _within(name, lists) is None]
     depth = used_depth(staged, [staged.raw, *(lists[name] for name in outer)], cuts.depth)
     searched = {name: _asked(staged, name, lists) for name in lists}
-    held = {name: _held(part, depth.used, searched[name]) for name, part in lists.items()}
-    everyone = np.ones(len(staged.gold.query_ids), dtype=bool)
-    in_fused = _held(staged.raw, depth.used, everyone)
+    codes = staged.gold.rows["code"].to_numpy()
+    held = {name: judgments_met(part, depth.used) for name, part in lists.items()}
+    held = {name: rows[searched[name][codes[rows]]] for name, rows in held.items()}
+    in_fused = judgments_met(staged.raw, depth.used)
     in_parts, times = np.unique(np.concatenate([held[name] for name in outer]), return_counts=True)
     several = np.sum([searched[name] for name in outer], axis=0) > 1
     # What one part alone holds, of the queries that several were asked.
-    codes = staged.gold.rows["code"].to_numpy()
     alone = in_parts[(times == 1) & several[codes[in_parts]]]
     measures = {measure: measure for measure in cuts.chosen} | cuts_to(cuts.deep[:1], depth.used)
 
@@ -225,7 +218,7 @@ def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
         parts[name] = part_of(scores, searched[name], gold, within, in_no_other)
     return {
         "depth": depth.to_dict(),
-        "fused": part_of(staged.raw, everyone, in_fused),
+        "fused": part_of(staged.raw, staged.raw.everyone, in_fused),
         "parts": parts,
         "gold": int((staged.gold.grade >= staged.gold.conventions.rel).sum()),
         "together": len(in_parts),
@@ -248,17 +241,6 @@ def _asked(staged: Staged, name: str, lists: Collection[str]) -> Mask:
     chosen = chosen_sources(staged)
     searched = np.array([short in names or not siblings & {*names} for names in chosen], dtype=bool)
     return searched if around is None else searched & _asked(staged, around, lists)
-
-
-def _held(scores: Scores, k: int, searched: Mask) -> Ints:
-    """Return the gold in the top k of some lists, by its place among all judgments."""
-    if scores.trace is None:
-        return np.empty(0, dtype=np.int64)
-    ranked = scores.trace.ranked
-    judged = ranked.found
-    mask = ranked.top(k, judged) & judged.relevant(scores.conventions.rel) & searched[judged.query]
-    rows = np.zeros(len(mask), dtype=np.int64) if judged.row is None else judged.row
-    return np.unique(rows[mask])
 
 
 def stages_page(results: Document) -> Page:
@@ -417,15 +399,13 @@ def _router_sections(router: Document) -> Iterator[Section]:
         for right, row in confusion.items():
             grid.append([label(right), *(str(row.get(name, "")) for name in chosen)])
         yield Section("where queries of each source were sent", grid)
-    if wrong := router["misroutes"]:
-        columns: TableColumns = {
-            "query": "query_id",
-            "right source": lambda row: "+".join(row["right"]),
-            "sent to": lambda row: "+".join(row["chosen"]),
-        }
-        more = len(wrong) - MOST
-        lines = [f"and {more:,} more"] if more > 0 else []
-        yield Section("misroutes", table(wrong[:MOST], columns), lines)
+    columns: TableColumns = {
+        "query": "query_id",
+        "right source": lambda row: "+".join(row["right"]),
+        "sent to": lambda row: "+".join(row["chosen"]),
+    }
+    wrong = router["misroutes"]
+    yield from first_rows("misroutes", wrong, columns, total=len(wrong))
 
 
 def _source_grid(router: Document) -> Grid:
@@ -452,7 +432,7 @@ def _router_lines(router: Document) -> Iterator[str]:
     if router["over_asked"]:
         queries = plural(router["over_asked"], "query", "queries")
         yield f"{queries} asked several sources where one is right"
-    left_out = [plural(n, *_LEFT_OUT[why]) for why, n in router["left_out"].items() if n]
+    left_out = counted_lines(router["left_out"], _LEFT_OUT)
     if left_out and router["n"]:
         yield f"left out: {', '.join(left_out)}"
     if router["never_right"]:
