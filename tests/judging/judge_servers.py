@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from karat.label.judge import Judged, JudgeSettings, JudgmentCache, judge_pairs
-from karat.label.judge_model import Access, Endpoint, Prompt
+from karat.label.judge import Judged, judge
+from karat.label.judge_model import Endpoint, Prompt
 from karat.label.labels import Pair
 
 KEY = "sk-very-secret-0123456789"
@@ -151,7 +151,7 @@ def endpoint(url: str, *, key: str | None = None, **access: Any) -> Endpoint:
     """A judge at this address."""
     environment = {} if key is None else {"OPENAI_API_KEY": key}
     settings = {"model": "m", "timeout": 5.0, **access}
-    return Endpoint(Access(url=url, **settings), PROMPT, environment)
+    return Endpoint(PROMPT, environment, url=url, **settings)
 
 
 def pairs(number: int) -> list[Pair]:
@@ -185,14 +185,7 @@ def judged(
     url: str, n: int, path: Path, *, access: Any = None, cache: Path | None = None, **settings: Any
 ) -> Judged:
     """Have so many pairs judged at this address."""
-    judge = endpoint(url, **(access or {}))
-    kept = None if cache is None else JudgmentCache(cache)
-    try:
-        return judge_pairs(pairs(n), judge, path, settings=JudgeSettings(**settings), cache=kept)
-    finally:
-        judge.close()
-        if kept is not None:
-            kept.close()
+    return judge(pairs(n), path, judge=endpoint(url, **(access or {})), cache=cache, **settings)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_servers import completion
 
-from karat.label.judge_answers import AnswerReader, Judgment, Tokens, Unjudged
+from karat.label.judge_answers import AnswerReader, FailedAnswer, GradedAnswer, Tokens
 
 READER = AnswerReader()
 
@@ -22,7 +22,7 @@ def outcome(say):
 def test_a_grade_with_a_rationale_is_a_judgment(grade):
     text = json.dumps({"relevance": grade, "rationale": " it says so "})
     reply = READER.reply(completion(text).body, "application/json")
-    assert reply.outcome == Judgment(grade, "it says so")
+    assert reply.outcome == GradedAnswer(grade, "it says so")
     assert reply.tokens == Tokens(100, 7)
 
 
@@ -52,14 +52,14 @@ ANSWER = '{"relevance": 1, "rationale": "it says so"}'
     ],
 )
 def test_a_fence_a_thought_and_a_grade_as_text_are_read(content):
-    assert outcome(completion(content)) == Judgment(1, "it says so")
+    assert outcome(completion(content)) == GradedAnswer(1, "it says so")
 
 
 def test_an_answer_is_read_whole_before_anything_is_taken_off_it():
     text = json.dumps({"relevance": 0, "rationale": "says </think> and ```json\n{}\n```"})
-    assert outcome(completion(text)) == Judgment(0, "says </think> and ```json\n{}\n```")
+    assert outcome(completion(text)) == GradedAnswer(0, "says </think> and ```json\n{}\n```")
     fenced = outcome(completion(f"```json\n{text}\n```"))
-    assert fenced == Judgment(0, "says </think> and ```json\n{}\n```")
+    assert fenced == GradedAnswer(0, "says </think> and ```json\n{}\n```")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_an_answer_is_read_whole_before_anything_is_taken_off_it():
 )
 def test_of_two_answers_none_is_taken(content):
     found = outcome(completion(content))
-    assert isinstance(found, Unjudged)
+    assert isinstance(found, FailedAnswer)
     assert found.reason == "the answer is no JSON"
 
 
@@ -129,7 +129,7 @@ def test_of_two_answers_none_is_taken(content):
 )
 def test_anything_else_is_no_grade(content, reason):
     found = outcome(completion(content))
-    assert isinstance(found, Unjudged)
+    assert isinstance(found, FailedAnswer)
     assert found.reason == reason
     found.error.encode()
 
@@ -143,7 +143,7 @@ def test_refusals_filters_and_cut_off_answers_are_named():
     assert outcome(completion("", ended="length")).reason == "the answer was cut off"
     # An answer that is whole is not cut off, whatever the endpoint says.
     whole = json.dumps({"relevance": 1, "rationale": ""})
-    assert outcome(completion(whole, ended="length")) == Judgment(1, "")
+    assert outcome(completion(whole, ended="length")) == GradedAnswer(1, "")
 
 
 @pytest.mark.parametrize(
@@ -166,13 +166,13 @@ def test_refusals_filters_and_cut_off_answers_are_named():
 )
 def test_answers_that_are_no_completion_are_no_grade(body, kind, reason):
     found = READER.reply(body, kind).outcome
-    assert isinstance(found, Unjudged)
+    assert isinstance(found, FailedAnswer)
     assert found.reason == reason
 
 
 def test_a_completion_under_another_content_type_is_one():
     body = completion(json.dumps({"relevance": 1, "rationale": "x"})).body
-    assert READER.reply(body, "text/plain").outcome == Judgment(1, "x")
+    assert READER.reply(body, "text/plain").outcome == GradedAnswer(1, "x")
 
 
 @pytest.mark.parametrize("usage", [None, [], {}, {"prompt_tokens": 3}, "many"])
@@ -194,7 +194,7 @@ def test_what_is_shown_is_short_on_one_line_and_without_the_secret():
 @given(st.text())
 def test_no_text_whatever_becomes_a_grade_by_accident(text):
     found = READER.judgment(text)
-    if isinstance(found, Judgment):
+    if isinstance(found, GradedAnswer):
         assert '"relevance"' in text
         assert str(found.grade) in text
     else:

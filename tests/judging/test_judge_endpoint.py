@@ -23,8 +23,8 @@ from judge_servers import (
 )
 
 from karat.errors import UsageError
-from karat.label.judge_answers import JudgeCallError, JudgeGoneError, Judgment, Unjudged
-from karat.label.judge_model import Access, Endpoint
+from karat.label.judge_answers import FailedAnswer, GradedAnswer, JudgeCallError, JudgeGoneError
+from karat.label.judge_model import Endpoint
 
 [PAIR] = pairs(1)
 
@@ -42,7 +42,7 @@ def asked(act, **access):
 def failed(act, **access):
     """The reason of an answer that is no judgment."""
     outcome = asked(act, **access)[0].outcome
-    assert isinstance(outcome, Unjudged)
+    assert isinstance(outcome, FailedAnswer)
     return outcome.reason
 
 
@@ -55,7 +55,7 @@ def refused(act, **access):
 
 def test_the_model_is_asked_at_temperature_0_with_a_seed_and_a_strict_schema():
     reply, server = asked(graded(1), key=KEY)
-    assert reply.outcome == Judgment(1, "because")
+    assert reply.outcome == GradedAnswer(1, "because")
     [got] = server.requests
     assert got.path == "/v1/chat/completions"
     assert got.headers["authorization"] == f"Bearer {KEY}"
@@ -82,7 +82,7 @@ def test_a_local_endpoint_needs_no_key_and_is_sent_none(monkeypatch):
 def test_this_machine_is_reached_around_any_proxy(monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    assert asked(graded(0))[0].outcome == Judgment(0, "because")
+    assert asked(graded(0))[0].outcome == GradedAnswer(0, "because")
 
 
 def test_what_a_body_adds_is_sent_and_null_takes_away():
@@ -181,7 +181,7 @@ def test_an_endpoint_that_refuses_the_schema_is_found_out_once_and_remembered():
         judge = endpoint(server.url)
         outcomes = [judge.ask(pair).outcome for pair in pairs(4)]
         judge.close()
-    assert outcomes == [Judgment(2, "because")] * 4
+    assert outcomes == [GradedAnswer(2, "because")] * 4
     forms = [(got.body.get("response_format") or {}).get("type") for got in server.requests]
     assert forms == ["json_schema", "json_object", None, None, None, None]
 
@@ -208,7 +208,7 @@ def test_a_bad_request_that_is_not_about_the_form_changes_nothing():
         judge.close()
     assert str(caught.value) == "the endpoint answered 400: context too long"
     assert (caught.value.status, caught.value.may_pass) == (400, False)
-    assert outcome == Judgment(2, "because")
+    assert outcome == GradedAnswer(2, "because")
     assert server.requests[-1].body["response_format"]["type"] == "json_schema"
 
 
@@ -263,8 +263,8 @@ def test_a_key_that_comes_back_is_never_shown(say, caplog):
     try:
         outcome = asked(say, key=KEY)[0].outcome
     except JudgeCallError as error:
-        outcome = Unjudged(str(error))
-    told = outcome.rationale if isinstance(outcome, Judgment) else outcome.error
+        outcome = FailedAnswer(str(error))
+    told = outcome.rationale if isinstance(outcome, GradedAnswer) else outcome.error
     assert "secret" not in told.lower()
     assert "secret" not in caplog.text
 
@@ -277,7 +277,7 @@ def test_a_key_in_a_refusal_of_everything_is_never_shown():
 
 def test_a_short_key_is_hidden_without_harm_to_words_that_hold_it():
     reply, _ = asked(graded(1, "none of it, nonetheless"), key="none")
-    assert reply.outcome == Judgment(1, "${OPENAI_API_KEY} of it, nonetheless")
+    assert reply.outcome == GradedAnswer(1, "${OPENAI_API_KEY} of it, nonetheless")
 
 
 @pytest.mark.parametrize(
@@ -307,16 +307,16 @@ def test_the_whole_address_of_the_call_is_understood():
 
 
 def test_the_key_comes_from_the_variable_that_is_named():
-    access = Access(url="http://127.0.0.1:1/v1", model="m", key_env="MY_KEY")
+    nowhere = {"url": "http://127.0.0.1:1/v1", "model": "m", "key_env": "MY_KEY"}
     with pytest.raises(UsageError, match="--key-env names MY_KEY, which is not set"):
-        Endpoint(access, PROMPT, {"OPENAI_API_KEY": KEY})
+        Endpoint(PROMPT, {"OPENAI_API_KEY": KEY}, **nowhere)
     with pytest.raises(
         UsageError, match="the key in MY_KEY holds characters that a key cannot have"
     ):
-        Endpoint(access, PROMPT, {"MY_KEY": "a\nb"})
+        Endpoint(PROMPT, {"MY_KEY": "a\nb"}, **nowhere)
     with Server(graded()) as server:
-        access = Access(url=server.url, model="m", key_env="MY_KEY")
-        judge = Endpoint(access, PROMPT, {"OPENAI_API_KEY": KEY, "MY_KEY": " other \n"})
+        keys = {"OPENAI_API_KEY": KEY, "MY_KEY": " other \n"}
+        judge = Endpoint(PROMPT, keys, **nowhere | {"url": server.url})
         judge.ask(PAIR)
         judge.close()
     assert server.requests[0].headers["authorization"] == "Bearer other"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karat.label.judge_answers import Judgment, Overlap, Unjudged
+from karat.label.judge_answers import FailedAnswer, GradedAnswer, Overlap
 from karat.label.labels import Pair
 
 
@@ -31,13 +31,13 @@ def outcome(query: str, text: str):
 )
 def test_the_grade_goes_by_the_share_of_the_querys_words(query, text, grade, told):
     found = outcome(query, text)
-    assert isinstance(found, Judgment)
+    assert isinstance(found, GradedAnswer)
     assert found.grade == grade
     assert found.rationale.startswith(told)
 
 
 def test_a_query_without_words_has_no_grade():
-    assert outcome("?!", "text") == Unjudged("the query has no word")
+    assert outcome("?!", "text") == FailedAnswer("the query has no word")
 
 
 WORDS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)

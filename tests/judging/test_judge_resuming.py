@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from judge_servers import (
@@ -20,7 +22,7 @@ from judge_servers import (
 )
 
 from karat.errors import InputError, UsageError
-from karat.label.judge import InterruptedJudging, JudgeSettings, JudgmentCache, judge_pairs
+from karat.label.judge import InterruptedJudging, judge
 
 
 def test_a_second_run_over_a_larger_pool_asks_only_for_what_is_new(tmp_path):
@@ -85,6 +87,11 @@ class Stopping:
             raise KeyboardInterrupt
 
 
+def advancing(advance):
+    """Progress that is reported to a function."""
+    return lambda rater, number: nullcontext(SimpleNamespace(advance=advance))
+
+
 @pytest.mark.parametrize("stops", [[5], [1, 4, 2]])
 def test_going_on_after_an_interrupt_gives_the_bytes_of_an_uninterrupted_run(tmp_path, stops):
     def act(got, connection):
@@ -92,20 +99,18 @@ def test_going_on_after_an_interrupt_gives_the_bytes_of_an_uninterrupted_run(tmp
 
     with Server(act) as server:
         judged(server.url, 20, tmp_path / "whole.jsonl", max_failures=1)
-        judge = endpoint(server.url)
         for after in stops:
             with pytest.raises(InterruptedJudging, match=r"interrupted; \d+ of 20 pairs are kept"):
-                judge_pairs(
+                judge(
                     pairs(20),
-                    judge,
                     tmp_path / "cut.jsonl",
-                    settings=JudgeSettings(resume=True),
-                    advance=Stopping(after),
+                    judge=endpoint(server.url),
+                    resume=True,
+                    progress=advancing(Stopping(after)),
                 )
         assert not (tmp_path / "cut.jsonl").exists()
         kept = len(labels(tmp_path / "cut.jsonl.part"))
         assert kept == sum(stops)
-        judge.close()
     with Server(act) as server:
         done = judged(server.url, 20, tmp_path / "cut.jsonl", resume=True, max_failures=1)
     assert sorted(map(number, server.requests)) == list(range(kept, 20))
@@ -124,28 +129,26 @@ def test_an_interrupt_loses_no_judgment_that_was_made_out_of_order(tmp_path):
         return by_number(got, connection)
 
     with Server(first_waits) as server:
-        judge, kept = endpoint(server.url), JudgmentCache(cache)
+        kept = cache / "judgments.jsonl"
 
         def stop_when_the_others_are_in(pairs: int) -> None:
             if pairs:
-                wait_for(lambda: kept.path.exists() and len(labels(kept.path)) == 7)
+                wait_for(lambda: kept.exists() and len(labels(kept)) == 7)
                 raise KeyboardInterrupt
 
         with pytest.raises(InterruptedJudging, match="1 of 8 pairs"):
-            judge_pairs(
+            judge(
                 pairs(8),
-                judge,
                 tmp_path / "l.jsonl",
-                cache=kept,
-                advance=stop_when_the_others_are_in,
+                judge=endpoint(server.url),
+                cache=cache,
+                progress=advancing(stop_when_the_others_are_in),
             )
         slow.set()
-        wait_for(lambda: len(labels(kept.path)) == 8)
-        judge.close()
-        kept.close()
         done = judged(server.url, 8, tmp_path / "l.jsonl", cache=cache, resume=True)
-    assert len(server.requests) == 8
-    assert (done.kept, done.tally.cached, done.tally.asked) == (1, 7, 0)
+    # The call that was in flight is made again.
+    assert len(server.requests) == 9
+    assert (done.kept, done.tally.cached, done.tally.asked) == (1, 6, 1)
 
 
 def test_an_interrupted_file_is_neither_lost_nor_mixed(tmp_path):
@@ -259,12 +262,10 @@ def test_an_empty_pool_makes_an_empty_file_that_can_grow(tmp_path):
 
 def test_a_text_that_changed_is_judged_again(tmp_path):
     with Server(by_number) as server:
-        judge = endpoint(server.url)
-        judge_pairs(pairs(4), judge, tmp_path / "l.jsonl")
+        judged(server.url, 4, tmp_path / "l.jsonl")
         changed = pairs(4)
         changed[2] = changed[2]._replace(text="text 77")
-        judge_pairs(changed, judge, tmp_path / "l.jsonl", settings=JudgeSettings(resume=True))
-        judge.close()
+        judge(changed, tmp_path / "l.jsonl", judge=endpoint(server.url), resume=True)
     assert [number(got) for got in server.requests[4:]] == [77]
     assert [line["rationale"] for line in labels(tmp_path / "l.jsonl")][2] == "pair 77"
 

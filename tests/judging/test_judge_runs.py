@@ -24,7 +24,7 @@ from judge_servers import (
 
 from karat.errors import InputError
 from karat.jobs.calls import retry_wait
-from karat.label.judge import Runner, judge_pairs
+from karat.label.judge import Runner, judge
 from karat.label.judge_answers import JudgeCallError, JudgeGoneError
 
 
@@ -200,7 +200,8 @@ def test_a_key_that_stops_working_ends_the_run_and_keeps_what_is_there(tmp_path)
     with Server(expires) as server:
         with pytest.raises(JudgeGoneError) as caught:
             judged(server.url, 40, tmp_path / "l.jsonl", concurrency=1)
-        assert "401: expired; check the key in OPENAI_API_KEY; 3 of 40 pairs" in str(caught.value)
+        assert "401: expired; check the key in OPENAI_API_KEY" in str(caught.value)
+        assert "3 of 40 pairs are kept" in str(caught.value)
         assert len(server.requests) == 4
     assert [line["grade"] for line in labels(tmp_path / "l.jsonl.part")] == [2, 2, 2]
 
@@ -246,9 +247,7 @@ def test_blank_texts_are_not_asked_about(tmp_path):
     given[0] = given[0]._replace(text="  ")
     given[1] = given[1]._replace(query="\n")
     with Server(graded()) as server:
-        judge = endpoint(server.url)
-        done = judge_pairs(given, judge, tmp_path / "l.jsonl")
-        judge.close()
+        done = judge(given, tmp_path / "l.jsonl", judge=endpoint(server.url))
     assert done.reasons == {"the item's text is blank": 1, "the query is blank": 1}
     assert len(server.requests) == 1
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,16 +21,16 @@ from karat.errors import CallError, InputError, KaratError, UsageError, unknown
 from karat.formats.json_records import parse_json
 from karat.jobs.cache import CACHE_FOLDER, JsonlCache
 from karat.jobs.calls import LONGEST_ASKED, Retries
-from karat.jobs.journal import RESUME, Journal, json_lines, part_of
+from karat.jobs.journal import Journal, json_lines, part_of
 from karat.label.judge_answers import (
+    FailedAnswer,
+    GradedAnswer,
     Judge,
     JudgeCallError,
     JudgeGoneError,
-    Judgment,
     Outcome,
     Overlap,
     Tokens,
-    Unjudged,
 )
 from karat.label.labels import GRADES, Pair, read_labels, read_pairs
 from karat.pages.formatting import plural
@@ -86,8 +86,9 @@ def judge(
 
     ``judge`` is "model" (the ``model`` at ``url``, an OpenAI-compatible endpoint), "overlap" (a
     stand-in that counts shared words) or any object with ``rater``, ``key``, ``ask`` and
-    ``close``. A pair that cannot be judged is kept with its reason, never as grade 0. Prices are
-    for a million tokens.
+    ``close``. A model's judgments are cached, those of another object only with a ``cache``. A
+    pair that cannot be judged is kept with its reason, never as grade 0. Prices are for a million
+    tokens.
 
     >>> pairs = karat.pool(["bm25.trec"], queries="queries.jsonl", corpus="corpus.jsonl", depth=2)
     >>> pairs.save("pool.jsonl")
@@ -100,6 +101,13 @@ def judge(
     for name in (name for name in (pool, prompt) if isinstance(name, str | os.PathLike)):
         if str(name) != "-" and os.path.realpath(name) == os.path.realpath(output):
             raise UsageError(f"output {str(output)!r} is also an input; choose another name")
+    if resume and restart:
+        raise UsageError("--resume continues and --restart starts over; give one of them")
+    if (price_in is None) != (price_out is None):
+        raise UsageError("--price-in and --price-out go together; give both")
+    path = Path(output)
+    if path.suffix != ".jsonl":
+        raise InputError("a label file ends in .jsonl; choose such a name", where=str(path))
     for_model: dict[str, Any] = {
         "url": url,
         "model": model,
@@ -114,31 +122,25 @@ def judge(
         "price_in": price_in,
         "price_out": price_out,
     }
-    settings = JudgeSettings(
-        concurrency=concurrency or 4,
-        retries=3 if retries is None else retries,
-        max_failures=max_failures,
-        resume=resume,
-        restart=restart,
-        price_in=price_in,
-        price_out=price_out,
-    )
-    by_model = judge == "model"
-    with closing(_judge_named(judge, for_model) if isinstance(judge, str) else judge) as chosen:
+    with ExitStack() as stack:
+        chosen = _judge_named(judge, for_model) if isinstance(judge, str) else judge
+        stack.enter_context(closing(chosen))
         pairs = read_pairs(os.fspath(pool)) if isinstance(pool, str | os.PathLike) else list(pool)
         pairs = pairs if limit is None else pairs[:limit]
-        judgments = JudgmentCache(Path(cache or CACHE_FOLDER)) if by_model else None
-        shown = nullcontext(None) if progress is None else progress(chosen.rater, len(pairs))
-        with shown as bar, nullcontext() if judgments is None else closing(judgments):
-            return judge_pairs(
-                pairs,
-                chosen,
-                Path(output),
-                settings=settings,
-                cache=judgments,
-                advance=(lambda pairs: None) if bar is None else bar.advance,
-                report_wait=report_wait,
-            )
+        judgments = None
+        if cache or judge == "model":
+            judgments = stack.enter_context(closing(JudgmentCache(Path(cache or CACHE_FOLDER))))
+        shown = progress and stack.enter_context(progress(chosen.rater, len(pairs)))
+        most_retries = 3 if retries is None else retries
+        runner = Runner(chosen, concurrency or 4, most_retries, judgments, report_wait=report_wait)
+        prices = None if price_in is None or price_out is None else (price_in, price_out)
+        judged = Judged(path, chosen.rater, runner.tally, max_failures, prices)
+        tasks = [Task(pair, chosen.key(pair)) for pair in pairs]
+        journal = stack.enter_context(
+            closing(LabelJournal(path, tasks, resume=resume, restart=restart))
+        )
+        _write_labels(judged, journal, runner, tasks, shown.advance if shown else _unseen)
+    return judged
 
 
 def _judge_named(kind: str, options: Mapping[str, Any]) -> Judge:
@@ -150,7 +152,7 @@ def _judge_named(kind: str, options: Mapping[str, Any]) -> Judge:
         return Overlap()
     if kind != "model":
         raise unknown("judge", kind, ("model", "overlap"))
-    from karat.label.judge_model import Access, Endpoint, read_prompt
+    from karat.label.judge_model import Endpoint, read_prompt
 
     for name in ("url", "model"):
         if options[name] is None:
@@ -169,26 +171,7 @@ def _judge_named(kind: str, options: Mapping[str, Any]) -> Judge:
     names = ("url", "model", "key_env", "rate", "timeout")
     fields = {name: options[name] for name in names if options[name] is not None}
     template = read_prompt(None if prompt is None else os.fspath(prompt))
-    return Endpoint(Access(**fields, more=body or {}), template, os.environ)
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeSettings:
-    """How a pool is judged; prices are for a million tokens."""
-
-    concurrency: int = 4
-    retries: int = 3
-    max_failures: float = 0.05
-    resume: bool = False
-    restart: bool = False
-    price_in: float | None = None
-    price_out: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.resume and self.restart:
-            raise UsageError("--resume continues and --restart starts over; give one of them")
-        if (self.price_in is None) != (self.price_out is None):
-            raise UsageError("--price-in and --price-out go together; give both")
+    return Endpoint(template, os.environ, **fields, more=body or {})
 
 
 @dataclass
@@ -204,17 +187,19 @@ class Tally:
     """Answers that did not report how many tokens they used."""
 
 
-@dataclass(kw_only=True, repr=False)
+@dataclass(repr=False)
 class Judged(Result):
     """The outcome of judging a pool: its lines are counted as they are written.
 
     ``reasons`` counts failures by their reason; ``kept`` are lines of an earlier judging.
+    ``prices`` are those of a million tokens of prompts and of completions.
     """
 
     path: Path
     rater: str
     tally: Tally
-    settings: JudgeSettings
+    max_failures: float = 0.05
+    prices: tuple[float, float] | None = None
     grades: Counter[int] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     kept: int = 0
@@ -240,15 +225,15 @@ class Judged(Result):
     @property
     def partial(self) -> bool:
         """Whether too many pairs failed for the labels to represent the pool."""
-        return self.failed > self.settings.max_failures * self.pairs
+        return self.failed > self.max_failures * self.pairs
 
     @property
     def cost(self) -> float | None:
         """What the answers cost; None if one did not report its tokens, or without prices."""
-        prices, tally = self.settings, self.tally
-        if prices.price_in is None or prices.price_out is None or tally.without_tokens:
+        tally = self.tally
+        if self.prices is None or tally.without_tokens:
             return None
-        spent = tally.prompt_tokens * prices.price_in + tally.completion_tokens * prices.price_out
+        spent = tally.prompt_tokens * self.prices[0] + tally.completion_tokens * self.prices[1]
         return spent / _MILLION
 
     def to_dict(self) -> dict[str, Any]:
@@ -301,50 +286,38 @@ class Judged(Result):
         return Page("Labels", [headline], [Section("", None, lines)])
 
 
-def judge_pairs(
-    pairs: Sequence[Pair],
-    judge: Judge,
-    path: Path,
-    *,
-    settings: JudgeSettings | None = None,
-    cache: JudgmentCache | None = None,
-    advance: Advance = lambda pairs: None,
-    report_wait: ReportWait = lambda seconds, why: None,
-) -> Judged:
-    """Judge every pair and write the labels.
+def _unseen(pairs: int) -> None:
+    """Do nothing: nobody watches the progress."""
 
-    ``advance`` is called with the number of pairs done, ``report_wait`` with long waits before
-    a retry.
-    """
-    settings = settings or JudgeSettings()
-    if path.suffix != ".jsonl":
-        raise InputError("a label file ends in .jsonl; choose such a name", where=str(path))
-    tasks = [Task(pair, judge.key(pair)) for pair in pairs]
-    runner = Runner(judge, settings.concurrency, settings.retries, cache, report_wait=report_wait)
-    journal = LabelJournal(path, tasks, resume=settings.resume, restart=settings.restart)
-    judged = Judged(path=path, rater=judge.rater, tally=runner.tally, settings=settings)
+
+def _write_labels(
+    judged: Judged,
+    journal: LabelJournal,
+    runner: Runner,
+    tasks: Sequence[Task],
+    advance: Advance,
+) -> None:
+    """Judge every pair, write its line and count it."""
     try:
         for line in journal.done:
             judged.count(line, is_new=False)
         advance(judged.kept)
-        with closing(_lines(journal, runner, tasks, judge.rater)) as lines:
+        with closing(_lines(journal, runner, tasks, judged.rater)) as lines:
             for line, is_new in lines:
                 journal.write(line.data)
                 judged.count(line, is_new=is_new)
                 advance(1)
-        failure = runner.unanswered
-        if judged.grades or failure is None:
-            journal.finish()
-            return judged
-        journal.discard()
     except KeyboardInterrupt:
-        raise InterruptedJudging(f"interrupted; {journal.state(len(tasks))}") from None
+        raise InterruptedJudging(journal.interrupted(len(tasks))) from None
     except JudgeGoneError as error:
-        raise JudgeGoneError(f"{error}; {journal.state(len(tasks))}") from None
-    finally:
-        journal.close()
+        raise JudgeGoneError(f"{error}; {journal.interrupted(len(tasks))}") from None
+    failure = runner.unanswered
+    if judged.grades or failure is None:
+        journal.finish()
+        return
+    journal.discard()
     where = f"{failure.where}: " if failure.where else ""
-    state = f"{path} is unchanged" if path.exists() else "no label file was written"
+    state = f"{judged.path} is unchanged" if judged.path.exists() else "no label file was written"
     raise JudgeGoneError(
         f"no call succeeded: {where}{failure}; {state}: check that the endpoint is up, then run it"
         " again"
@@ -396,7 +369,7 @@ def line_of(task: Task, outcome: Outcome, rater: str) -> Line:
     """Return the line of a judgment, or of the reason why there is none."""
     query_id, item_id, digest = task.name
     record: dict[str, Any] = {"query_id": query_id, "item_id": item_id}
-    if isinstance(outcome, Judgment):
+    if isinstance(outcome, GradedAnswer):
         record |= {"grade": outcome.grade, "rationale": outcome.rationale}
     else:
         record |= {"error": outcome.error}
@@ -427,12 +400,6 @@ class LabelJournal(Journal):
         except KaratError:
             self.close()
             raise
-
-    def state(self, total: int) -> str:
-        """Return how many of ``total`` pairs are kept when it stops now, and how to resume."""
-        if not self.lines:
-            return "nothing was written"
-        return f"{self.lines:,} of {total:,} pairs are kept in {self.part}: {RESUME}"
 
     def earlier(self, task: Task) -> Line | None:
         """Return the judgment that a finished file has; failed pairs are asked again."""
@@ -488,19 +455,19 @@ def _read_lines(path: Path) -> Iterator[Line]:
         yield Line.of(record, data)
 
 
-class JudgmentCache(JsonlCache[Judgment]):
+class JudgmentCache(JsonlCache[GradedAnswer]):
     """Judgments by the digest of everything they depend on: grades and rationales, no texts."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "judgments.jsonl", asdict, _decode_judgment)
 
 
-def _decode_judgment(record: Mapping[str, Any]) -> Judgment:
+def _decode_judgment(record: Mapping[str, Any]) -> GradedAnswer:
     grade, rationale = record["grade"], record["rationale"]
     # True is a whole number to Python.
     if type(grade) is not int or grade not in GRADES or not isinstance(rationale, str):
         raise ValueError("not a judgment")
-    return Judgment(grade, rationale)
+    return GradedAnswer(grade, rationale)
 
 
 @dataclass(eq=False)
@@ -540,7 +507,7 @@ class Runner:
     def _outcome(self, task: Task) -> Outcome:
         for name, text in (("query", task.pair.query), ("item's text", task.pair.text)):
             if not text.strip():
-                return Unjudged(f"the {name} is blank")
+                return FailedAnswer(f"the {name} is blank")
         cached = None if self.cache is None else self.cache.get(task.key)
         with self._lock:
             self.tally.cached += cached is not None
@@ -551,8 +518,8 @@ class Runner:
             outcome = self._retries.call(lambda: self._ask(task.pair))
         except JudgeCallError as error:
             reason, _, detail = str(error).partition(": ")
-            return Unjudged(reason, detail)
-        if self.cache is not None and isinstance(outcome, Judgment):
+            return FailedAnswer(reason, detail)
+        if self.cache is not None and isinstance(outcome, GradedAnswer):
             self.cache.put(task.key, outcome)
         return outcome
 

@@ -33,7 +33,7 @@ _FENCED = re.compile(r"[^{}`]*```(?:json)?\s*(\{.*\})\s*```[^{}`]*", re.IGNORECA
 
 
 @dataclass(frozen=True, slots=True)
-class Judgment:
+class GradedAnswer:
     """A grade and why."""
 
     grade: int
@@ -41,7 +41,7 @@ class Judgment:
 
 
 @dataclass(frozen=True, slots=True)
-class Unjudged:
+class FailedAnswer:
     """Why a pair has no grade: failures are counted by ``reason``; ``detail`` is of this one."""
 
     reason: str
@@ -53,7 +53,7 @@ class Unjudged:
         return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
 
-Outcome = Judgment | Unjudged
+Outcome = GradedAnswer | FailedAnswer
 
 
 class Tokens(NamedTuple):
@@ -123,10 +123,10 @@ class AnswerReader:
             completion = _Completion.model_validate(parse_json(text, "the answer", None))
         except InputError:
             detail = self.excerpt(f"{kind or 'no content type'}: {text}")
-            return Reply(Unjudged("the endpoint did not answer with JSON", detail))
+            return Reply(FailedAnswer("the endpoint did not answer with JSON", detail))
         except ValidationError:
             reason = "the endpoint's answer is no chat completion"
-            return Reply(Unjudged(reason, self.excerpt(text)))
+            return Reply(FailedAnswer(reason, self.excerpt(text)))
         return Reply(self._outcome(completion.choices[0]), _tokens(completion.usage))
 
     def excerpt(self, text: str) -> str:
@@ -136,9 +136,9 @@ class AnswerReader:
 
     def _outcome(self, choice: _Choice) -> Outcome:
         if choice.message.refusal:
-            return Unjudged("the model refused", self.excerpt(str(choice.message.refusal)))
+            return FailedAnswer("the model refused", self.excerpt(str(choice.message.refusal)))
         if choice.finish_reason == "content_filter":
-            return Unjudged("the endpoint's content filter blocked the answer")
+            return FailedAnswer("the endpoint's content filter blocked the answer")
         return self.judgment(choice.message.content or "", cut=choice.finish_reason == "length")
 
     def judgment(self, content: str, *, cut: bool = False) -> Outcome:
@@ -148,21 +148,21 @@ class AnswerReader:
         """
         text = _answer_in(content)
         if not text:
-            return Unjudged(_CUT if cut else "the answer is empty")
+            return FailedAnswer(_CUT if cut else "the answer is empty")
         try:
             answer = parse_json(text, "the answer", None)
         except InputError:
             # Half a character cannot be shown as it is.
             shown = content.encode("utf-8", "backslashreplace").decode()
-            return Unjudged(_CUT if cut else "the answer is no JSON", self.excerpt(shown))
+            return FailedAnswer(_CUT if cut else "the answer is no JSON", self.excerpt(shown))
         if not isinstance(answer, dict):
-            return Unjudged("the answer is no JSON object", self.excerpt(content))
+            return FailedAnswer("the answer is no JSON object", self.excerpt(content))
         grade, rationale = _grade(answer.get("relevance")), answer.get("rationale")
         if grade is None:
-            return Unjudged("relevance is not 0, 1 or 2", self.excerpt(content))
+            return FailedAnswer("relevance is not 0, 1 or 2", self.excerpt(content))
         if not isinstance(rationale, str):
-            return Unjudged("the answer has no rationale", self.excerpt(content))
-        return Judgment(grade, self.redact(rationale).strip())
+            return FailedAnswer("the answer has no rationale", self.excerpt(content))
+        return GradedAnswer(grade, self.redact(rationale).strip())
 
 
 def _answer_in(content: str) -> str:
@@ -257,18 +257,20 @@ def _overlap(pair: Pair) -> Outcome:
     """Return 2 if two thirds of the query's words are in the text, 1 if a third are, else 0.
 
     >>> _overlap(Pair("q", "d", "red garden door", "The door is RED, or nearly."))
-    Judgment(grade=2, rationale="2 of 3 words of the query are in the text: 'door', 'red'")
+    GradedAnswer(grade=2, rationale="2 of 3 words of the query are in the text: 'door', 'red'")
     """
     words = _words(pair.query)
     if not words:
-        return Unjudged("the query has no word")
+        return FailedAnswer("the query has no word")
     shared = sorted(words & _words(pair.text))
     twelfths = len(shared) * _OF
     grade = 2 if twelfths >= _TWO * len(words) else 1 if twelfths >= _ONE * len(words) else 0
     listed = f": {', '.join(map(repr, shared))}" if shared else ""
     noun = "word" if len(words) == 1 else "words"
     counted = f"{len(shared)} of {len(words)} {noun} of the query"
-    return Judgment(grade, f"{counted} {'is' if len(shared) == 1 else 'are'} in the text{listed}")
+    return GradedAnswer(
+        grade, f"{counted} {'is' if len(shared) == 1 else 'are'} in the text{listed}"
+    )
 
 
 def _words(text: str) -> set[str]:

@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from karat.errors import InputError, KaratError, UsageError, missing_extra
@@ -23,10 +24,10 @@ from karat.jobs.calls import RateLimit, retry_after
 from karat.jobs.redaction import redactor
 from karat.label.judge_answers import (
     AnswerReader,
+    FailedAnswer,
     JudgeCallError,
     JudgeGoneError,
     Reply,
-    Unjudged,
 )
 from karat.label.labels import Pair
 from karat.retrieve.http_connection import parse_url
@@ -73,40 +74,43 @@ _PLACEHOLDERS = ("query", "text")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Access:
-    """Where a model is and how it may be called."""
-
-    url: str
-    model: str
-    key_env: str | None = None
-    timeout: float = 60.0
-    rate: float | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of every request, such as ``{"cache_prompt": false}``; null removes one."""
-
-
 class Endpoint:
-    """Asks a model for the grade of a pair."""
+    """Asks the model at ``url`` for the grade of a pair, at most ``rate`` times per second.
 
-    def __init__(self, access: Access, prompt: Prompt, environment: Mapping[str, str]) -> None:
-        if not access.model.strip():
+    ``more`` are further fields of every request, such as ``{"cache_prompt": false}``; null
+    removes one.
+    """
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        environment: Mapping[str, str],
+        *,
+        url: str,
+        model: str,
+        key_env: str | None = None,
+        timeout: float = 60.0,
+        rate: float | None = None,
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        if not model.strip():
             raise UsageError("--model is empty; name the model as the endpoint calls it")
-        reserved = next((name for name in _RESERVED if name in access.more), None)
+        reserved = next((name for name in _RESERVED if name in more), None)
         if reserved is not None:
             raise UsageError(f"--body sets {reserved!r}, which karat sets itself")
-        self.url = address(access.url)
-        key = key_from(environment, access.key_env)
-        secrets = {} if key is None else {access.key_env or DEFAULT_KEY_ENV: key}
+        self.url, self._model, self._timeout = address(url), model, timeout
+        self._key_env = key_env or DEFAULT_KEY_ENV
+        key = key_from(environment, key_env)
+        secrets = {} if key is None else {self._key_env: key}
         # A short key such as "none" is no secret, and may occur inside other words.
         redact = redactor(secrets, whole_words_below=8, ignore_case=True)
         self._reader = AnswerReader(redact)
-        self._access, self._prompt = access, prompt
-        settings = {**_SETTINGS, **access.more}
+        self._prompt = prompt
+        settings = {**_SETTINGS, **more}
         self._settings = {name: value for name, value in settings.items() if value is not None}
         self._fields = self._settings
-        self._client = Client(self.url, key, access.timeout)
-        self._rate_limit = RateLimit(access.rate)
+        self._client = Client(self.url, key, timeout)
+        self._rate_limit = RateLimit(rate)
         self._lock = threading.Lock()
         self._form = 0
         self._proven = False
@@ -114,11 +118,11 @@ class Endpoint:
     @property
     def rater(self) -> str:
         """The model, and the start of its prompt's digest."""
-        return f"{self._access.model}@{self._prompt.digest[:12]}"
+        return f"{self._model}@{self._prompt.digest[:12]}"
 
     def key(self, pair: Pair) -> str:
         """Return the digest of everything that a grade depends on."""
-        inputs = [self._access.model, self._prompt.digest, self._settings, pair.query, pair.text]
+        inputs = [self._model, self._prompt.digest, self._settings, pair.query, pair.text]
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
     def ask(self, pair: Pair) -> Reply:
@@ -163,7 +167,7 @@ class Endpoint:
     def _send(self, pair: Pair, form: int) -> Reply:
         self._rate_limit.wait()
         body: dict[str, Any] = {
-            "model": self._access.model,
+            "model": self._model,
             "messages": [{"role": "user", "content": self._prompt.filled(pair)}],
             **self._fields,
         }
@@ -180,9 +184,9 @@ class Endpoint:
             if isinstance(error, package.APITimeoutError) or isinstance(
                 cause, package.APITimeoutError
             ):
-                reason = f"no answer within {self._access.timeout:g} s"
+                reason = f"no answer within {self._timeout:g} s"
             elif type(cause) is package.OpenAIError:
-                return Reply(Unjudged(self._reader.excerpt(str(cause))))
+                return Reply(FailedAnswer(self._reader.excerpt(str(cause))))
             else:
                 reason = f"the connection failed: {self._reader.excerpt(str(cause))}"
             raise JudgeCallError(reason, where=self.url, may_pass=True) from None
@@ -194,7 +198,7 @@ class Endpoint:
         detail = f": {message}" if message else ""
         no_credit = status == 429 and "insufficient_quota" in text
         if remedy := _FATAL.get(402 if no_credit else status):
-            remedy = remedy.format(key=self._access.key_env or DEFAULT_KEY_ENV)
+            remedy = remedy.format(key=self._key_env)
             return JudgeGoneError(f"{self.url} answered {status}{detail}; {remedy}")
         may_pass = status in _RETRIED or status >= 500
         return JudgeCallError(
