@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 from karat.data.columns import Source
 from karat.data.revision import Revision
@@ -182,7 +183,7 @@ def _trend_line(points: Sequence[TrendPoint]) -> Context:
 
     # The dots that one line may join: no break and no missing mean is among them.
     runs: list[list[Context]] = [[]]
-    breaks = []
+    breaks: list[dict[str, Any]] = []
     for at, (point, mean) in enumerate(zip(points, means, strict=True)):
         measured = mean is not None and math.isfinite(mean)
         if point.breaks or not measured:

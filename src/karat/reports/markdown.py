@@ -122,6 +122,9 @@ def _sections(document: Document) -> Iterator[tuple[str, list[Section]]]:
         yield "Overlap of the lists", [Section(lines=overlap)]
     for section in diagnostics_sections(document):
         yield section.title, [replace(section, title="")]
+    if grid := report_page.range_table(document):
+        lines = report_page.inexact_lines(document)
+        yield "If unjudged items were judged", [Section("", grid, lines)]
     lines = [*report_page.counts_and_gaps(document), *report_text.conventions_lines(document)]
     yield "Counts and conventions", [Section(lines=lines)]
     yield "Inputs", [Section("", report_text.input_table(document["inputs"]))]
@@ -145,9 +148,6 @@ def _bounds(document: Document) -> Iterator[tuple[str, list[Section]]]:
     if "judged" in document:
         grid = report_page.bounds_table(document)
         yield "With a judge's labels", [Section("", grid, report_page.bounds_lines(document))]
-    if grid := report_page.range_table(document):
-        lines = report_page.inexact_lines(document)
-        yield "If unjudged items were judged", [Section("", grid, lines)]
 
 
 def _content(sections: Sequence[Section]) -> list[str]:
