@@ -248,11 +248,6 @@ def test_two_judges_are_refused_whether_they_disagree_or_judge_other_pairs():
     both = Labels(pl.concat([one.frame, apart.frame]), one.failed, one.source)
     with pytest.raises(InputError, match=r"several raters: 'judge', 'other'; calibrate one"):
         side_by_side(both, gold_of({("q", "a"): 1}))
-    unsure = Labels(pl.concat([one.frame, labels_of({("q", "a"): 2}).frame]), one.failed)
-    with pytest.raises(InputError, match="has the grade 1 and another"):
-        side_by_side(unsure, gold_of({("q", "a"): 1}))
-    twice = Labels(pl.concat([one.frame, one.frame]), one.failed, one.source)
-    assert side_by_side(twice, gold_of({("q", "a"): 1})).counts()["both"] == 1
 
 
 def test_a_run_whose_top_nobody_judged_is_refused():

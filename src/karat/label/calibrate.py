@@ -292,7 +292,7 @@ def _judge_document(
             "queries": rows.filter(pl.col("judged") | pl.col("known"))["query_id"].n_unique(),
         },
         "corrected": {**share.to_dict(), "only": ONLY_SHARES},
-        "prediction_powered": share.powered_dict(),
+        "prediction_powered": share.powered,
     }
 
 

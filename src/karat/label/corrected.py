@@ -8,8 +8,8 @@ relevant; what the judge judges is corrected by its rates; unjudged items are le
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,7 @@ from karat.stats.calibration import (
     METHODS,
     Confusion,
     Counted,
-    Interval,
     Method,
-    PredictionPowered,
     beta_interval,
     cluster_difference,
     cluster_interval,
@@ -130,7 +128,7 @@ def _grades(gold: Gold, name: str) -> pl.DataFrame:
 
 
 def _judge_grades(judged: Labels) -> pl.DataFrame:
-    """Return one grade per pair; a judge is calibrated by itself, not together with another."""
+    """Return the judge's grades; a judge is calibrated by itself, not together with another."""
     raters = judged.raters
     if len(raters) > 1:
         raise InputError(
@@ -139,19 +137,10 @@ def _judge_grades(judged: Labels) -> pl.DataFrame:
             " --rater NAME",
             where=judged.source.name,
         )
-    grades = judged.frame.select(*PAIR, judge=pl.col("grade").cast(pl.Float64))
-    grades = grades.unique(maintain_order=True)
-    contradictory = grades.filter(grades.select(PAIR).is_duplicated())
-    if contradictory.height:
-        query, item, grade = contradictory.row(0)
-        raise InputError(
-            f"query {query!r}, item {item!r} has the grade {grade:g} and another one; keep one",
-            where=judged.source.name,
-        )
-    if not grades.height:
+    if judged.frame.is_empty():
         failed, below = judged.failed.height, judged.not_judged
         raise no_grades_error(judged.source.name, failed=failed, not_judged=below)
-    return grades
+    return judged.frame.select(*PAIR, judge=pl.col("grade").cast(pl.Float64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,37 +169,21 @@ class Cells:
 class Estimate:
     """A corrected share with its interval, or the reason why there is none (``because``).
 
-    ``powered`` is the prediction-powered share if that method was chosen. It exists even if the
-    judge is no better than chance, and then rests on people's labels alone.
+    ``details`` say how the interval was made. ``powered`` is the prediction-powered share as
+    plain data if that method was chosen. It exists even if the judge is no better than chance,
+    and then rests on people's labels alone.
     """
 
     value: float | None
-    because: str | None
+    because: str | None = None
     ci: tuple[float, float] | None = None
-    interval: Interval | None = None
-    powered: PredictionPowered | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    powered: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
         ends = None if self.ci is None else list(self.ci)
-        result: dict[str, Any] = {"value": self.value, "because": self.because, "ci": ends}
-        if self.interval is not None:
-            result |= {name: getattr(self.interval, name) for name in ("mean", "draws", "skipped")}
-            result["drawn"] = list(self.interval.drawn)
-        return result
-
-    def powered_dict(self) -> dict[str, Any] | None:
-        """Return the prediction-powered share; None if there is none."""
-        share = self.powered
-        if share is None:
-            return None
-        return {
-            "value": share.value,
-            "ci": None if share.low is None or share.high is None else [share.low, share.high],
-            "weight": share.weight,
-            "labels": share.labels,
-            "units": share.groups,
-        }
+        return {"value": self.value, "because": self.because, "ci": ends, **self.details}
 
 
 def kinds_of(rel: float) -> dict[str, pl.Expr]:
@@ -247,7 +220,7 @@ def estimate(cells: Cells, method: Method, conventions: Conventions, place: str)
         raise unknown("interval", method, METHODS)
     if method == "ppi":
         return _powered(cells, conventions, place)
-    share = rogan_gladen_of(cells, place)
+    share = _rogan_gladen(cells, place)
     if share.value is None:
         return share
     if method == "beta":
@@ -258,15 +231,16 @@ def estimate(cells: Cells, method: Method, conventions: Conventions, place: str)
         interval = cluster_interval(cells.groups, _resampling(conventions))
     if interval is None:
         return share
-    return replace(share, ci=(interval.low, interval.high), interval=interval)
+    details = {name: getattr(interval, name) for name in ("mean", "draws", "skipped")}
+    details["drawn"] = list(interval.drawn)
+    return replace(share, ci=(interval.low, interval.high), details=details)
 
 
 def _resampling(conventions: Conventions) -> Resampling:
     return Resampling(confidence=conventions.ci, resamples=conventions.boot, seed=conventions.seed)
 
 
-def rogan_gladen_of(cells: Cells, place: str) -> Estimate:
-    """Return the share by Rogan and Gladen's formula, without an interval."""
+def _rogan_gladen(cells: Cells, place: str) -> Estimate:
     value = corrected(cells.counted, cells.judge)
     return Estimate(value, _because(cells, place) if value is None else None)
 
@@ -275,14 +249,21 @@ def _powered(cells: Cells, conventions: Conventions, place: str) -> Estimate:
     if not cells.counted.judged:
         return Estimate(None, _because(cells, place))
     sampled = cells.own[cells.own[:, 0] + cells.own[:, 2] > 0]
-    powered = prediction_powered(sampled, confidence=conventions.ci)
-    if powered is None:
+    share = prediction_powered(sampled, confidence=conventions.ci)
+    if share is None:
         reason = f"people judged none of the pairs {place} that the judge judges"
         return Estimate(None, f"{reason}; a uniform sample of these is needed")
+    ci = None if share.low is None or share.high is None else (share.low, share.high)
+    powered = {
+        "value": share.value,
+        "ci": ci and list(ci),
+        "weight": share.weight,
+        "labels": share.labels,
+        "units": share.groups,
+    }
     if cells.judge.informed is not None and cells.judge.informed <= 0:
         return Estimate(None, _because(cells, place), powered=powered)
-    ci = None if powered.low is None or powered.high is None else (powered.low, powered.high)
-    return Estimate(powered.value, None, ci, powered=powered)
+    return Estimate(share.value, ci=ci, powered=powered)
 
 
 def _because(cells: Cells, place: str) -> str:
@@ -342,8 +323,8 @@ class Corrector:
         rows = self._rows(scores, precision, ~np.isnan(scores.values(str(precision))))
         cells = cells_of(rows)
         share = estimate(cells, self.method, scores.conventions, f"in the top {precision.k}")
-        document = self._document(share, self.method)
-        return {**document, "prediction_powered": share.powered_dict(), **_counts(rows, cells)}
+        document = _document(share, self.method)
+        return {**document, "prediction_powered": share.powered, **_counts(rows, cells)}
 
     def difference(self, first: Scores, second: Scores, measure: str | Measure) -> dict[str, Any]:
         """Return the second system's corrected P@k less the first's, over their common queries.
@@ -367,25 +348,21 @@ class Corrector:
             cells_of(pl.concat([part, units], how="diagonal").with_columns(flags)) for part in rows
         )
         conventions, place = first.conventions, f"in the top {precision.k}"
-        powered = self.method == "ppi"
+        method: Method = "ppi" if self.method == "ppi" else "cluster"
         ends: list[float] = []
         for cells in (before, after):
-            share = (
-                _powered(cells, conventions, place) if powered else rogan_gladen_of(cells, place)
-            )
+            powered = method == "ppi"
+            share = _powered(cells, conventions, place) if powered else _rogan_gladen(cells, place)
             if share.value is None:
-                return self._document(share, "ppi" if powered else "cluster")
+                return _document(share, method)
             ends.append(share.value)
         ci = None
-        if powered:
+        if method == "ppi":
             delta = prediction_powered_difference(before.own, after.own, confidence=conventions.ci)
-            ci = None if delta is None else delta[1]
-        else:
-            interval = cluster_difference(before.groups, after.groups, _resampling(conventions))
-            ci = None if interval is None else (interval.low, interval.high)
-        return self._document(
-            Estimate(ends[1] - ends[0], None, ci), "ppi" if powered else "cluster"
-        )
+            ci = delta and delta[1]
+        elif interval := cluster_difference(before.groups, after.groups, _resampling(conventions)):
+            ci = (interval.low, interval.high)
+        return _document(Estimate(ends[1] - ends[0], ci=ci), method)
 
     def _rows(self, scores: Scores, measure: Measure, counted: Mask) -> pl.DataFrame:
         """Return what every pair and every empty rank counts for, with its unit."""
@@ -400,23 +377,25 @@ class Corrector:
         hits = _hits(scores, k).join(asked, on="row", how="inner")
         known = hits.drop_nulls("grade").filter(pl.col("grade") >= 0).select(*PAIR, "grade")
         pairs = side_by_side(self.judged, self.human, top=hits, known=Gold.from_frame(known)).frame
-        rows = pairs.select("query_id", **kinds_of(rel)).with_columns(empty=pl.lit(value=False))
+        rows = pairs.select("query_id", **kinds_of(rel))
         # A rank that a short list leaves empty is known, and not relevant.
-        listed = hits.group_by("query_id").len("listed")
-        short = asked.join(listed, on="query_id", how="left", maintain_order="left").with_columns(
-            lacking=k - pl.col("listed").fill_null(0).cast(pl.Int64)
+        listed = pl.concat([hits.select("query_id"), asked.select("query_id")])
+        lacking = listed.group_by("query_id", maintain_order=True).agg(lacking=k + 1 - pl.len())
+        empty = lacking.select(
+            pl.col("query_id").repeat_by("lacking").explode(), known=True, empty=True
         )
-        places = short.select(pl.col("query_id").repeat_by("lacking").explode()).drop_nulls()
-        kinds = {name: pl.lit(name in ("known", "empty")) for name in rows.columns[1:]}
-        rows = pl.concat([rows, places.select("query_id", **kinds)], how="diagonal")
-        units = queries.select("query_id", "unit")
-        rows = rows.join(units, on="query_id", how="left", maintain_order="left")
-        return rows.with_columns(pl.col("unit").fill_null(pl.format("query {}", "query_id")))
+        rows = pl.concat([rows, empty.drop_nulls("query_id")], how="diagonal")
+        rows = rows.join(queries.drop("row"), on="query_id", how="left", maintain_order="left")
+        return rows.with_columns(
+            pl.col(pl.Boolean).fill_null(value=False),
+            pl.col("unit").fill_null(pl.format("query {}", "query_id")),
+        )
 
-    def _document(self, share: Estimate, method: str) -> dict[str, Any]:
-        result = share.to_dict()
-        document = {name: result[name] for name in ("value", "ci", "because")}
-        return {**document, "method": method, "only": ONLY_SHARES}
+
+def _document(share: Estimate, method: str) -> dict[str, Any]:
+    result = share.to_dict()
+    document = {name: result[name] for name in ("value", "ci", "because")}
+    return {**document, "method": method, "only": ONLY_SHARES}
 
 
 def units_of(query_ids: Iterable[str], groups: Iterable[Any]) -> list[str]:

@@ -30,7 +30,7 @@ from karat.formats.labels import (
     read_label_lines,
 )
 from karat.formats.readers import read_gold
-from karat.formats.registry import detect_input, format_named
+from karat.formats.registry import open_file
 from karat.label.inputs import PAIR, File, GoldLike, gold_tables, refuse_spans
 from karat.pages.formatting import NOTHING, label, plural
 from karat.pages.page import Grid, Section
@@ -159,10 +159,7 @@ def open_judgments(path: str | Path, format: str | None = None) -> tuple[str, st
     """Return the format of a file, its stem, and its gold, or the file if it has label lines."""
     if str(path) != "-" and Path(path).is_dir():
         return "beir", Path(path).name, read_gold(path, format=format)
-    file = open_input(path)
-    if format not in (None, "parquet"):
-        refuse_binary(file)
-    form = detect_input(file, "gold") if format is None else format_named(format)
+    file, form = open_file(path, "gold", format)
     if form.name == "labels":
         return form.name, file.stem, file
     return form.name, file.stem, form.reader("gold")(file, duplicates="agree")
