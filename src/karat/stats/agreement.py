@@ -196,7 +196,7 @@ def dawid_skene(
         counts = np.stack(sums, axis=1).reshape(-1, k, k).transpose(0, 2, 1)
         counts = np.where(ever_gave, np.maximum(counts, _LEAST_COUNT), 0.0)
         total = counts.sum(axis=2, keepdims=True)
-        return np.divide(counts, total, out=before.copy(), where=total > 0)
+        return np.asarray(np.divide(counts, total, out=before.copy(), where=total > 0))
 
     def posterior_given(prior: Values, rates: Values) -> Values:
         """Return how probable each grade of each item is, worked out in logarithms."""

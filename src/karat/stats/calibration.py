@@ -44,12 +44,12 @@ class Confusion:
 
     @property
     def relevant(self) -> int:
-        """What people call relevant."""
+        """The number of things that people call relevant."""
         return self.tp + self.fn
 
     @property
     def others(self) -> int:
-        """What people call not relevant."""
+        """The number of things that people call not relevant."""
         return self.tn + self.fp
 
     @property
@@ -247,7 +247,7 @@ def _beta(rng: np.random.Generator, good: float, bad: float, draws: int) -> Valu
 
 
 def _ratio(part: Values, whole: Values) -> Values:
-    """Shares, NaN where there is nothing to take a share of."""
+    """Return shares, NaN where there is nothing to take a share of."""
     shares: Values = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
     return shares
 
@@ -279,22 +279,19 @@ class PredictionPowered:
     groups: int
 
 
-def prediction_powered(
-    groups: Values, *, confidence: float = 0.95, weight: float | None = None
-) -> PredictionPowered | None:
+def prediction_powered(groups: Values, *, confidence: float = 0.95) -> PredictionPowered | None:
     """Return the true share behind what a judge counted, from labels of a uniform sample of it.
 
     ``groups`` has a row for each group of things that belong together, such as those of one
     query, with its counts in the ``COLUMNS`` of a calibration, where tp, fn, tn and fp are only
     those of things that the share is made of and nobody knew before. The judge's word has the
-    weight that makes the variance over groups least (Angelopoulos and others, 2023: PPI++); a
-    ``weight`` of 1 is the plain recipe.
+    weight that makes the variance over groups least (Angelopoulos and others, 2023: PPI++).
 
     The interval is Wilson's, of as many labels as would make the same variance, with Student's
     quantile of one degree of freedom less than there are groups with labels, and one
     disagreement more than was seen in the variance. None where people judged nothing of it.
     """
-    side = _powered(groups, weight)
+    side = _powered(groups)
     if side is None:
         return None
     value = min(max(side.share, 0.0), 1.0)
@@ -348,7 +345,7 @@ class _Powered:
     size: float
 
 
-def _powered(table: Values, weight: float | None = None) -> _Powered | None:
+def _powered(table: Values) -> _Powered | None:
     """Return the share that one side's counts make; None without labels."""
     judged, called, known, right, tp, fn, tn, fp = _checked(table).T
     seen, true, seen_called = tp + fn + tn + fp, tp + fn, tp + fp
@@ -358,9 +355,8 @@ def _powered(table: Values, weight: float | None = None) -> _Powered | None:
     if not labels:
         return None
     people, judge = _pull(true, seen), _pull(seen_called, seen) - _pull(called, judged)
-    if weight is None:
-        square = float((judge * judge).sum())
-        weight = min(max(float((people * judge).sum()) / square, 0.0), 1.0) if square else 0.0
+    square = float((judge * judge).sum())
+    weight = min(max(float((people * judge).sum()) / square, 0.0), 1.0) if square else 0.0
     size, of_judge = float(judged.sum() + known.sum()), float(judged.sum())
     bias = float(called.sum() / of_judge) - float(seen_called.sum() / labels)
     judged_share = float(true.sum()) / labels + weight * bias

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 
@@ -111,12 +110,12 @@ def _accepted(units: Values, sizes: Values, signs: Values, sums: Values) -> tupl
     total, size = units.sum(axis=1), float(sizes.sum())
     swapped = (signs @ sizes)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        one = (total - sums) / (size - swapped)
-        other = (total + sums) / (size + swapped)
-    # All signs equal: every difference is as likely as the one found.
+        drawn = (total - sums) / (size - swapped)
+        mirrored = (total + sums) / (size + swapped)
+    # All signs equal: every difference is as likely as the measured one.
     unbounded = np.abs(swapped) == size
-    low = np.where(unbounded, -np.inf, np.minimum(one, other))
-    return low, np.where(unbounded, np.inf, np.maximum(one, other))
+    low = np.where(unbounded, -np.inf, np.minimum(drawn, mirrored))
+    return low, np.where(unbounded, np.inf, np.maximum(drawn, mirrored))
 
 
 def _ends(low: Values, high: Values, confidence: float, unseen: int) -> Values:
@@ -284,7 +283,7 @@ def sign_test(delta: Values) -> float | None:
 
 
 def _settled(delta: Values) -> Values:
-    """Without the last bits, so that differences which are equal on paper are equal."""
+    """Return differences without their last bits, so that what is equal on paper is equal."""
     largest = float(np.abs(delta).max())
     return np.round(delta / largest, 12) if largest > 0 else delta
 
@@ -295,12 +294,9 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     >>> holm([0.01, None, 0.04])
     [0.02, None, 0.04]
     """
-
-    def stepped(ordered: list[float]) -> list[float]:
-        m = len(ordered)
-        return list(accumulate(((m - i) * p for i, p in enumerate(ordered)), max))
-
-    return _in_order(ps, stepped)
+    return _in_order(
+        ps, lambda ordered: np.maximum.accumulate(np.arange(len(ordered), 0, -1) * ordered)
+    )
 
 
 def benjamini_hochberg(ps: Sequence[float | None]) -> list[float | None]:
@@ -310,22 +306,22 @@ def benjamini_hochberg(ps: Sequence[float | None]) -> list[float | None]:
     [0.02, None, 0.04]
     """
 
-    def stepped(ordered: list[float]) -> list[float]:
-        m = len(ordered)
+    def stepped(ordered: Values) -> Values:
         # m / rank times p, in an order of operations that never falls below p.
-        raw = [p * (m / rank) for rank, p in enumerate(ordered, start=1)]
-        return list(accumulate(reversed(raw), min))[::-1]
+        raised = ordered * (len(ordered) / np.arange(1, len(ordered) + 1))
+        return np.minimum.accumulate(raised[::-1])[::-1]
 
     return _in_order(ps, stepped)
 
 
 def _in_order(
-    ps: Sequence[float | None], stepped: Callable[[list[float]], list[float]]
+    ps: Sequence[float | None], stepped: Callable[[Values], Values]
 ) -> list[float | None]:
     """Correct the known p values from the smallest up, and put each back in its place."""
     known = sorted((p, place) for place, p in enumerate(ps) if p is not None)
+    ordered = np.array([p for p, _ in known], dtype=np.float64)
     corrected: list[float | None] = [None] * len(ps)
-    for (_, place), value in zip(known, stepped([p for p, _ in known]), strict=True):
+    for (_, place), value in zip(known, stepped(ordered).tolist(), strict=True):
         corrected[place] = min(1.0, value)
     return corrected
 
@@ -363,4 +359,6 @@ def total_error(
     whole = math.fsum(part for part, _ in parts)
     if not whole > 0:
         return math.sqrt(whole), float(df)
-    return math.sqrt(whole), whole**2 / math.fsum(part**2 / own for part, own in parts if part > 0)
+    return math.sqrt(whole), whole**2 / math.fsum(
+        part**2 / part_df for part, part_df in parts if part > 0
+    )
