@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from karat.analysis.diagnose.findings import Finding, to_fix
-from karat.evaluation.verdict import Caution, Decision
+from karat.evaluation.verdict import Comparison, Decision
 
 
 def gap(column, segment):
@@ -14,7 +14,9 @@ def gap(column, segment):
 
 def caution(measure, segment):
     because = f"{measure} fell by 0.10"
-    return Caution(measure, segment, -0.1, (-0.2, -0.03), 0.01, 0.02, 51, False, because)
+    return Comparison(
+        "old", "new", measure, segment, segment is not None, "higher", 51, because=because
+    )
 
 
 def decision(*cautions):

@@ -241,7 +241,7 @@ def test_the_courses_layout_knows_the_other_retrieval_metrics():
         ("- R@5 >= nan", "'nan' in 'R@5 >= nan' is not a number"),
         ("- R@5 >= 0_5", "'0_5' in 'R@5 >= 0_5' is not a number; write it as 0.90"),
         ("- R@5 >= ٠.٥", "'٠.٥' in 'R@5 >= ٠.٥' is not a number"),
-        ("- R@5 >= 1e999", "gate 1: min is inf; it must be a number"),
+        ("- R@5 >= 1e999", "gate 1: the gate on R@5 has the limit inf; give a number"),
         ("- {measure: R@5, min: 0.5, by: null}", "gates.yaml:1: gate 1: by is nothing; it must be"),
         ("- measure: R@5\n  min: 0.5\n  values:", "gates.yaml:3: gate 1: values is nothing"),
         ("- {measure: R@5, min: 0.5, strict: null}", "strict is nothing; it must be true or false"),

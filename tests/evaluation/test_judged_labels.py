@@ -167,7 +167,7 @@ def test_queries_without_gold_take_no_part_on_either_side():
     labels = Gold.from_dict({"q1": {"x": 1}, "q2": {"x": 2}, "q3": {"x": 2}})
     both = with_labels(gold, labels, Conventions(), query_ids=["q1", "q2", "q3"])
     assert both.gold.frame.filter(item_id="x")["query_id"].to_list() == ["q1"]
-    assert (both.added, both.elsewhere) == (1, 2)
+    assert (both.counts["added"], both.counts["elsewhere"]) == (1, 2)
 
 
 def test_a_label_below_0_is_no_judgment(run, files):
@@ -195,7 +195,7 @@ def test_a_label_takes_the_place_of_gold_below_0():
     both = with_labels(gold, Gold.from_dict({"q": {"b": 2}}), Conventions(), query_ids=["q"])
     grades = dict(both.gold.frame.select("item_id", "grade").rows())
     assert grades == {"a": 1, "b": 2, "c": -1}
-    assert (both.added, both.known) == (1, 0)
+    assert (both.counts["added"], both.counts["known"]) == (1, 0)
 
 
 def test_terminal_and_markdown_show_both_sides(run, files):

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from karat.errors import UsageError
-from karat.evaluation.stages import Thresholds, parse_thresholds
+from karat.evaluation.stages import Thresholds, thresholds_from
 
 
 def test_a_line_is_drawn_where_it_is_asked_for_and_nowhere_else():
-    drawn = parse_thresholds(["miss=5", "similarity=-0.2", "score=1e-3", "slower=2"])
+    drawn = thresholds_from(["miss=5", "similarity=-0.2", "score=1e-3", "slower=2"])
     told = {"miss": 5, "similarity": -0.2, "score": 0.001, "slower": 2}
     assert drawn.to_dict() == Thresholds().to_dict() | told
 
@@ -31,10 +31,10 @@ def test_a_line_is_drawn_where_it_is_asked_for_and_nowhere_else():
 )
 def test_what_is_no_line_is_refused_with_what_to_do(text, told):
     with pytest.raises(UsageError) as refused:
-        parse_thresholds([text])
+        thresholds_from([text])
     assert told in str(refused.value)
 
 
 def test_a_line_drawn_twice_is_refused():
     with pytest.raises(UsageError, match="--line miss is given twice"):
-        parse_thresholds(["miss=5", "miss=6"])
+        thresholds_from(["miss=5", "miss=6"])

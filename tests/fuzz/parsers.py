@@ -12,7 +12,7 @@ from karat.data.columns import is_date
 from karat.errors import KaratError
 from karat.evaluation.gate_files import parse_gates, read_gate_file
 from karat.evaluation.segments import By
-from karat.evaluation.stages import parse_thresholds
+from karat.evaluation.stages import thresholds_from
 from karat.formats.blocks import parse_size
 from karat.formats.runlog_schema import check_log
 from karat.formats.story import parse_story
@@ -96,7 +96,7 @@ def words(_: Folder, data: bytes) -> None:
         By.parse,
         parse_ks,
         parse_output,
-        lambda one: parse_thresholds([one]),
+        lambda one: thresholds_from([one]),
         lambda one: parse_size(one, "KARAT_MAX_LINE"),
     ):
         try:

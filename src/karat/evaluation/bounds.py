@@ -25,7 +25,7 @@ import polars as pl
 from karat.data.tables import Queries
 from karat.errors import UsageError
 from karat.evaluation.segments import By, segments_by
-from karat.evaluation.systems import ComparedSystem, distinct_names
+from karat.evaluation.systems import ComparedSystem
 from karat.evaluation.verdict import (
     NO_DIFFERENCE,
     Comparison,
@@ -204,7 +204,7 @@ def stability_of(
     *,
     baseline: Range | None = None,
 ) -> VerdictStability:
-    """Return whether the verdict on one measure of a baseline and a system can still change.
+    """Return whether the verdict on a measure of a baseline and a system can still change.
 
     ``differences`` holds the lowest and highest difference of each query, system minus baseline,
     and ``baseline`` the ends of the baseline's own values: a margin that is a share of its mean
@@ -214,17 +214,12 @@ def stability_of(
 
     if measure not in map(str, first.measures):
         raise UsageError(f"these scores have no {measure}; score both systems by it")
-    rule = replace(rule, primary=measure, pairs="baseline")
-    names = distinct_names([first.system, second.system])
-    deciding = tuple(known for known in first.measures if str(known) == measure)
+    rule = replace(rule, primary=measure)
 
     def compared(column: Values, *, power: bool = False) -> Comparison:
         moved = with_columns(second, {measure: column})
-        pair = [
-            ComparedSystem(name, (replace(scores, measures=deciding),))
-            for name, scores in zip(names, (first, moved), strict=True)
-        ]
-        return compare_scores(pair, rule, power=power).of(names[1], measure)
+        pair = [ComparedSystem(scores.system, (scores,)) for scores in (first, moved)]
+        return compare_scores(pair, rule, power=power).of(second.system)
 
     now = low = high = compared(second.values(measure), power=True)
     if np.nanmax(differences.high - differences.low, initial=0.0) > NO_DIFFERENCE:
@@ -237,9 +232,7 @@ def stability_of(
         ends = (baseline.low, baseline.high)
         margins += [rule.margin_for(float(end[known].mean())) for end in ends]
     settled = _is_settled(now, (worst, now, best), holds, min(margins), max(margins))
-    if now.verdict is None:
-        because = f"{measure} is neither better high nor low, so there is no verdict to change"
-    elif settled:
+    if settled:
         because = f"the verdict is {now.verdict} whatever the unjudged items are"
     else:
         because = (
@@ -291,10 +284,6 @@ def _is_settled(
     return holds == now.verdict
 
 
-_Where = tuple[tuple[str, str], ...]
-_Key = tuple[str, str, str, _Where]
-
-
 def with_bounds(
     comparisons: Comparisons,
     systems: Sequence[ComparedSystem],
@@ -314,10 +303,13 @@ def with_bounds(
     Intervals are looked at in the same two places. A query without relevant gold takes part once
     a judgment brings some, so that nothing holds while such a query has unjudged items.
     """
-    bounds = _Bounds(comparisons, systems, opened, gold, queries, by)
-    rows = tuple(bounds.bounded(row) for row in comparisons.rows)
-    if strict:
-        rows = tuple(bounds.strictly(row) for row in rows)
+    bounds = _Bounds(comparisons.rule, systems, opened, gold, queries, by)
+    rows = []
+    for row, worst, best in zip(
+        comparisons.rows, bounds.rows_at("worst"), bounds.rows_at("best"), strict=True
+    ):
+        bounded = bounds.bounded(row, worst, best)
+        rows.append(_strictly(bounded, best) if strict else bounded)
     decisions = []
     for decision in comparisons.decisions:
         names = decision.baseline, decision.system
@@ -325,11 +317,11 @@ def with_bounds(
         primary = next(row for row in pair if row.primary and row.segment is None)
         decided = decide(pair) if strict else decision
         decisions.append(replace(decided, bounds=_sentence(primary)))
-    return replace(comparisons, rows=rows, decisions=tuple(decisions))
+    return replace(comparisons, rows=tuple(rows), decisions=tuple(decisions))
 
 
 class _Bounds:
-    """All comparisons with every query's difference at its worst, and at its best.
+    """What judgments could change about each comparison.
 
     ``ranges`` are those of the differences by system and measure; ``margins`` are the least and
     the most by measure: one that is a share of the baseline's mean moves with the labels.
@@ -337,14 +329,14 @@ class _Bounds:
 
     def __init__(
         self,
-        comparisons: Comparisons,
+        rule: Rule,
         systems: Sequence[ComparedSystem],
         opened: Sequence[ScoreRanges],
         gold: Prepared,
         queries: Queries | None,
         by: Sequence[By],
     ) -> None:
-        self.rule = comparisons.rule
+        self.rule, self.systems, self.queries, self.by = rule, systems, queries, by
         self.ranges: dict[tuple[str, str], Range] = {}
         self.entering: dict[tuple[str, str], Mask] = {}
         from karat.measure.ranges import difference_range, in_common
@@ -365,32 +357,24 @@ class _Bounds:
                     self.entering[key] = baseline.entering(name) | ranges.entering(name)
         self.moving = {key for key, ends in self.ranges.items() if (ends.high > ends.low).any()}
         self.margins = {
-            name: (self.rule.margin_for(ends["low"]), self.rule.margin_for(ends["high"]))
+            name: (rule.margin_for(ends["low"]), rule.margin_for(ends["high"]))
             for name, ends in baseline.to_dict().items()
             if ends["low"] is not None and ends["high"] is not None
         }
-        # The queries of every segment, and all of them.
+        # The queries of every segment.
         ids = baseline.scores.table["query_id"]
-        self.masks: dict[_Where, Mask] = {(): np.ones(len(ids), dtype=bool)}
+        self.masks: dict[tuple[tuple[str, str], ...], Mask] = {}
         for column in by:
             segments = segments_by(ids, queries, column)
             self.masks |= {tuple(segment.where.items()): segment.mask for segment in segments}
-        self.worst, self.best = (
-            self._rows_at(side, systems, queries, by) for side in ("worst", "best")
-        )
 
-    def _rows_at(
-        self,
-        side: str,
-        systems: Sequence[ComparedSystem],
-        queries: Queries | None,
-        by: Sequence[By],
-    ) -> dict[_Key, Comparison]:
-        """Return all comparisons with every query's difference at one end."""
+    def rows_at(self, side: Literal["worst", "best"]) -> list[Comparison]:
+        """Return all comparisons, in their order, with every query's difference at one end."""
         from karat.evaluation.comparison import compare_scores
 
-        moved = [systems[0]]
-        for system in systems[1:]:
+        baseline, *others = self.systems
+        moved = [baseline]
+        for system in others:
             (scores,) = system.runs
             columns = {}
             for measure in scores.measures:
@@ -398,11 +382,10 @@ class _Bounds:
                     ends = self.ranges[system.name, str(measure)]
                     upward = (measure.definition.better != "lower") == (side == "best")
                     delta = ends.high if upward else ends.low
-                    columns[str(measure)] = systems[0].values(str(measure)) + delta
+                    columns[str(measure)] = baseline.values(str(measure)) + delta
             moved.append(replace(system, runs=(with_columns(scores, columns),)))
-        rows = compare_scores(moved, self.rule, queries=queries, by=by, power=False).rows
-        alpha = systems[0].conventions.alpha
-        return {_key(row): self._at_any_margin(row, rows, alpha) for row in rows}
+        rows = compare_scores(moved, self.rule, queries=self.queries, by=self.by, power=False).rows
+        return [self._at_any_margin(row, rows, baseline.conventions.alpha) for row in rows]
 
     def _at_any_margin(
         self, row: Comparison, rows: Sequence[Comparison], alpha: float
@@ -414,7 +397,14 @@ class _Bounds:
         of tests is sure.
         """
         identical = row.verdict == "same" and not row.wins and not row.losses
-        family = [other for other in rows if _family(other) == _family(row) and other.p is not None]
+        # Corrected together: the primary measure or the others, by column.
+        family = [
+            other
+            for other in rows
+            if other.p is not None
+            and other.primary == row.primary
+            and list(other.segment or ()) == list(row.segment or ())
+        ]
         moving = (
             (other.system, other.measure) in self.moving for other in family if other is not row
         )
@@ -427,19 +417,21 @@ class _Bounds:
         )
         return replace(least, regression=most.regression, caution=most.caution)
 
-    def bounded(self, row: Comparison) -> Comparison:
+    def bounded(self, row: Comparison, worst: Comparison, best: Comparison) -> Comparison:
         """Return the comparison with the range of its difference and the verdict that holds."""
         key = row.system, row.measure
         if key not in self.ranges:
             return row
-        worst, best = self.worst[_key(row)], self.best[_key(row)]
         ends = [row.delta, row.delta]
         if key in self.moving:
             ends = sorted((worst.delta, best.delta), key=lambda end: (end is None, end or 0.0))
-        entering = int((self.entering[key] & self.masks[_key(row)[-1]]).sum())
+        entering = self.entering[key]
+        if row.segment is not None:
+            entering = entering & self.masks[tuple(row.segment.items())]
+        enter = int(entering.sum())
         # Unclear where a judgment can change the verdict, or where it is so now.
         holds = _holding(worst.verdict, best.verdict)
-        if row.verdict is not None and (entering or holds != row.verdict):
+        if row.verdict is not None and (enter or holds != row.verdict):
             holds = "unclear"
         measured = ~np.isnan(self.ranges[key].low)
         bounds = {
@@ -448,28 +440,29 @@ class _Bounds:
             "verdict": holds,
             # A single segment does not report it.
             "unjudged": None if row.segment else int(measured[self.unjudged[row.system]].sum()),
-            "entering": entering,
+            "entering": enter,
         }
         return replace(row, bounds=bounds)
 
-    def strictly(self, row: Comparison) -> Comparison:
-        """Return the comparison with the verdict that holds; a regression must hold at best too."""
-        if row.bounds is None or row.verdict is None:
-            return row
-        best, sure = self.best[_key(row)], not row.bounds["entering"]
-        regression = sure and row.regression and best.regression
-        caution = sure and row.caution and best.caution
-        holds: Verdict = row.bounds["verdict"]
-        if (holds, regression, caution) == (row.verdict, row.regression, row.caution):
-            return row
-        if sure:
-            unjudged = row.bounds["unjudged"]
-            items = "unjudged items" if unjudged is None else f"the {unjudged:,} unjudged items"
-            why = f"but judging {items} could change that"
-        else:
-            why = f"but {would_enter(row.bounds['entering'])}, which could change that"
-        because = f"{row.because}; {why}"
-        return replace(row, verdict=holds, regression=regression, caution=caution, because=because)
+
+def _strictly(row: Comparison, best: Comparison) -> Comparison:
+    """Return the comparison with the verdict that holds; a regression must hold at best too."""
+    if row.bounds is None or row.verdict is None:
+        return row
+    sure = not row.bounds["entering"]
+    regression = sure and row.regression and best.regression
+    caution = sure and row.caution and best.caution
+    holds: Verdict = row.bounds["verdict"]
+    if (holds, regression, caution) == (row.verdict, row.regression, row.caution):
+        return row
+    if sure:
+        unjudged = row.bounds["unjudged"]
+        items = "unjudged items" if unjudged is None else f"the {unjudged:,} unjudged items"
+        why = f"but judging {items} could change that"
+    else:
+        why = f"but {would_enter(row.bounds['entering'])}, which could change that"
+    because = f"{row.because}; {why}"
+    return replace(row, verdict=holds, regression=regression, caution=caution, because=because)
 
 
 def _sentence(row: Comparison) -> str | None:
@@ -477,9 +470,8 @@ def _sentence(row: Comparison) -> str | None:
     if row.bounds is None or row.bounds["delta"][0] is None:
         return None
     low, high = row.bounds["delta"]
-    parts = []
-    if row.bounds["unjudged"] and low != high:
-        count = row.bounds["unjudged"]
+    parts, count = [], row.bounds["unjudged"]
+    if count and low != high:
         items, them = plural(count, "item has", "items have"), "it" if count == 1 else "them"
         parts.append(
             f"{items} no judgment; with {them} judged, the change of {row.measure} could be"
@@ -498,13 +490,3 @@ def _sentence(row: Comparison) -> str | None:
 
 def _signed(value: float) -> str:
     return f"{value:+.4f}" if round(value, 4) else "0.0000"
-
-
-def _family(row: Comparison) -> tuple[bool, tuple[str, ...]]:
-    """Return what is corrected together: the primary measure or the others, by column."""
-    return row.primary, tuple(row.segment or ())
-
-
-def _key(row: Comparison) -> _Key:
-    where = () if row.segment is None else tuple(row.segment.items())
-    return row.baseline, row.system, row.measure, where

@@ -137,26 +137,22 @@ def _gates(data: Any, place: Place, number: int, conventions: Conventions | None
     """Return a gate as a mapping or a line, or several as one sentence."""
     where = f"{place}: gate {number}"
     try:
-        if isinstance(data, str) and _LINE.fullmatch(data.strip()) is None:
-            return [
-                Gate(
-                    parse_measure(limit.measure, conventions=conventions),
-                    **_limit(limit.sign, limit.number),
-                    **_languages(limit.segments),
-                    where=where,
-                )
+        if isinstance(data, dict):
+            forms = [_of_mapping(data, place, number)]
+        elif not isinstance(data, str):
+            raise UsageError(f"a gate is a mapping or a line of text, not {preview(data)}")
+        elif line := _LINE.fullmatch(data.strip()):
+            forms = [_of_line(line)]
+        else:
+            forms = [
+                {"measure": limit.measure, **_limit(limit.sign, limit.number)}
+                | _languages(limit.segments)
                 for limit in limits_in(data)
             ]
-        form = _of_line(data) if isinstance(data, str) else data
-        if not isinstance(form, dict):
-            raise UsageError(f"a gate is a mapping or a line of text, not {preview(data)}")
-        if empty := next((key for key, value in form.items() if value is None), None):
-            expected = _EXPECTED.get(empty, "a value")
-            raise place.at(empty).error(f"gate {number}: {empty} is nothing; it must be {expected}")
-        return [_of_form(_GateForm.model_validate(form), conventions, where)]
-    except ValidationError as error:
-        key, problem = explain_error(error, form, _EXPECTED)
-        raise place.at(key).error(f"gate {number}: {problem}") from None
+        return [
+            Gate(parse_measure(form.pop("measure"), conventions=conventions), **form, where=where)
+            for form in forms
+        ]
     except InputError:
         raise
     except KaratError as error:
@@ -196,21 +192,25 @@ class _GateForm(Form):
 _EXPECTED = expectations(_GateForm)
 
 
-def _of_form(form: _GateForm, conventions: Conventions | None, where: str) -> Gate:
-    settings = form.model_dump(exclude={"measure", "on", "by", "values"})
-    if form.on == ("ci_high" if form.max is None else "ci_low"):
+def _of_mapping(data: dict[Any, Any], place: Place, number: int) -> dict[str, Any]:
+    """Return a mapping by the names of ``Gate``."""
+    if empty := next((key for key, value in data.items() if value is None), None):
+        expected = _EXPECTED.get(empty, "a value")
+        raise place.at(empty).error(f"gate {number}: {empty} is nothing; it must be {expected}")
+    try:
+        form = _GateForm.model_validate(data).model_dump()
+    except ValidationError as error:
+        key, problem = explain_error(error, data, _EXPECTED)
+        raise place.at(key).error(f"gate {number}: {problem}") from None
+    on, by, values = (form[name] for name in ("on", "by", "values"))
+    if on == ("ci_high" if form["max"] is None else "ci_low"):
         raise UsageError(
-            f"on: {form.on} does not fit; a min is compared with ci_low, a max with ci_high"
+            f"on: {on} does not fit; a min is compared with ci_low, a max with ci_high"
         )
-    values = form.values if isinstance(form.values, list) else [form.values]
-    return Gate(
-        parse_measure(form.measure, conventions=conventions),
-        **settings,
-        on="mean" if form.on == "mean" else "interval",
-        by=None if form.by is None else By.parse(form.by),
-        values=None if form.values is None else tuple(map(segment_name, values)),
-        where=where,
-    )
+    if values is not None:
+        values = tuple(map(segment_name, values if isinstance(values, list) else [values]))
+    by = None if by is None else By.parse(by)
+    return form | {"on": "mean" if on == "mean" else "interval", "by": by, "values": values}
 
 
 # Gates as lines: [mean] MEASURE [[COLUMN] or [COLUMN=VALUE]] SIGN NUMBER.
@@ -222,23 +222,22 @@ _LINE = re.compile(
 )
 
 
-def _of_line(text: str) -> dict[str, Any]:
-    """Return a line as a mapping."""
-    match = _LINE.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"cannot read {preview(text)}; write a gate such as 'R@5 >= 0.90'")
+def _of_line(line: re.Match[str]) -> dict[str, Any]:
+    """Return a line by the names of ``Gate``."""
     # float reads more than people write: 0_5 is 5 to it, and digits of any script are digits.
-    if re.fullmatch(rf"{_DECIMAL}(?:[eE][-+]?[0-9]+)?", match["number"]) is None:
+    if re.fullmatch(rf"{_DECIMAL}(?:[eE][-+]?[0-9]+)?", line["number"]) is None:
         raise UsageError(
-            f"{match['number']!r} in {preview(text)} is not a number; write it as 0.90"
+            f"{line['number']!r} in {preview(line[0])} is not a number; write it as 0.90"
         )
-    form = {"measure": match["measure"], **_limit(match["sign"], float(match["number"]))}
-    form["on"] = "mean" if match["mean"] else "interval"
-    if match["segment"] is not None:
-        column, equals, value = (part.strip() for part in match["segment"].partition("="))
+    form = {"measure": line["measure"], **_limit(line["sign"], float(line["number"]))}
+    form["on"] = "mean" if line["mean"] else "interval"
+    if line["segment"] is not None:
+        column, equals, value = (part.strip() for part in line["segment"].partition("="))
         if not column or (equals and not value):
-            raise UsageError(f"cannot read the segment in {preview(text)}; write [language=pt-BR]")
-        form |= {"by": column, "values": value} if equals else {"by": column}
+            raise UsageError(
+                f"cannot read the segment in {preview(line[0])}; write [language=pt-BR]"
+            )
+        form |= {"by": By.parse(column), "values": (value,) if equals else None}
     return form
 
 

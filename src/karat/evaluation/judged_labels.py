@@ -41,24 +41,19 @@ _SAME = 1e-12
 class Labelled:
     """Gold with labels put in where it has no judgment, and how many of them there were.
 
-    ``added`` were put in, ``known`` have a judgment already, which stays, and ``elsewhere``
-    are of queries that have no relevant gold or are not asked: these take no part. ``failed`` are
-    pairs that could not be judged, ``not_judged`` have a grade below 0: pooled, and nobody judged
-    them.
+    Of the ``counts``, ``added`` were put in, ``known`` have a judgment already, which stays, and
+    ``elsewhere`` are of queries that have no relevant gold or are not asked: these take no part.
+    ``failed`` are pairs that could not be judged, ``not_judged`` have a grade below 0: pooled, and
+    nobody judged them.
     """
 
     gold: Gold
     labels: Source
-    added: int
-    known: int
-    elsewhere: int
-    failed: int = 0
-    not_judged: int = 0
+    counts: Mapping[str, int]
 
     def to_dict(self) -> dict[str, int]:
         """Return the numbers of labels."""
-        counts = ("added", "known", "elsewhere", "failed", "not_judged")
-        return {name: getattr(self, name) for name in counts}
+        return dict(self.counts)
 
 
 def with_labels(
@@ -98,14 +93,14 @@ def with_labels(
     frame = pl.concat([unchanged, added], how="diagonal")
     if "negative" in frame.columns:
         frame = frame.with_columns(pl.col("negative").fill_null(False))
-    return Labelled(
-        Gold(frame, gold.query_ids, source=gold.source),
-        labels.source,
-        added=added.height,
-        known=used.height - added.height,
-        elsewhere=graded.height - used.height,
-        not_judged=below,
-    )
+    counts = {
+        "added": added.height,
+        "known": used.height - added.height,
+        "elsewhere": graded.height - used.height,
+        "failed": 0,
+        "not_judged": below,
+    }
+    return Labelled(Gold(frame, gold.query_ids, source=gold.source), labels.source, counts)
 
 
 def labels_of(path: str, gold: Gold, prepared: Prepared) -> Labelled:
@@ -116,11 +111,11 @@ def labels_of(path: str, gold: Gold, prepared: Prepared) -> Labelled:
     graded = detect_format(path, "gold").name != "labels"
     failed = 0 if graded else count_failed(open_input(path))
     labelled = with_labels(gold, labels, prepared.conventions, query_ids=prepared.query_ids)
-    if not labelled.added and not labelled.known:
+    if not labelled.counts["added"] and not labelled.counts["known"]:
         raise InputError(
             "holds no label of a query that has gold; were these queries judged?", where=path
         )
-    return replace(labelled, failed=failed)
+    return replace(labelled, counts={**labelled.counts, "failed": failed})
 
 
 def score_with_labels(run: Run | Blocks, gold: Prepared, measures: Sequence[Measure]) -> Scores:

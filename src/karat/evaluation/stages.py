@@ -288,64 +288,52 @@ class Thresholds(Record):
 
 
 # What each kind of threshold must be: in words, its least, and its most.
-_ANY = ("a number", -math.inf, math.inf)
 _WHOLE = ("a whole number above 0", 1, 1e9)
-_POSITIVE = ("a number from 0", 0, 1e6)
 _SHARE = ("a share from 0 to 1", 0, 1)
 _KINDS: dict[str, tuple[str, float, float]] = {
     **dict.fromkeys(("miss", "deep", "dominant_queries", "near", "far"), _WHOLE),
-    **dict.fromkeys(("similarity", "score"), _ANY),
-    **dict.fromkeys(("slower", "dominant_lift"), _POSITIVE),
+    **dict.fromkeys(("similarity", "score"), ("a number", -math.inf, math.inf)),
+    **dict.fromkeys(("slower", "dominant_lift"), ("a number from 0", 0, 1e6)),
 }
-# A minimal eval loop looks at five places, and so do its misses.
-_OF_PROFILES = {"minimal": {"miss": 5}}
 
 
 def thresholds_of(profile: str) -> Thresholds:
     """Return the thresholds of a profile."""
-    return replace(Thresholds(), **_OF_PROFILES.get(profile, {}))
+    # A minimal eval loop looks at five places, and so do its misses.
+    return Thresholds(miss=5) if profile == "minimal" else Thresholds()
 
 
-def parse_thresholds(texts: Sequence[str], profile: str = "karat") -> Thresholds:
-    """Return the thresholds of a profile with some changed, each given as ``KEY=VALUE``.
+def thresholds_from(lines: Thresholds | Sequence[str], profile: str = "karat") -> Thresholds:
+    """Return thresholds as they are, or those of a profile with some changed by ``KEY=VALUE``.
 
-    >>> parse_thresholds(["miss=5", "similarity=0.4"]).miss
+    >>> thresholds_from(["miss=5", "similarity=0.4"]).miss
     5
-    >>> parse_thresholds(["mis=5"])
+    >>> thresholds_from(["mis=5"])
     Traceback (most recent call last):
     karat.errors.UsageError: unknown line 'mis'; did you mean miss?
     """
+    if isinstance(lines, Thresholds):
+        return lines
     names = [field.name for field in fields(Thresholds)]
     values: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not value:
-            raise UsageError(f"--line takes KEY=VALUE, not {text!r}; known: {', '.join(names)}")
+    for line in lines:
+        key, _, text = (part.strip() for part in line.partition("="))
+        if not text:
+            raise UsageError(f"--line takes KEY=VALUE, not {line!r}; known: {', '.join(names)}")
         if key not in names:
             raise unknown("line", key, names)
         if key in values:
             raise UsageError(f"--line {key} is given twice")
-        values[key] = _number(key, value)
+        expected, least, most = kind = _KINDS.get(key, _SHARE)
+        try:
+            number = math.nan if "_" in text else float(text)
+        except ValueError:
+            number = math.nan
+        fits = math.isfinite(number) and least <= number <= most
+        if not fits or (kind is _WHOLE and not number.is_integer()):
+            raise UsageError(f"{key} is {text!r}; {expected} is expected")
+        values[key] = int(number) if kind is _WHOLE else number
     thresholds = replace(thresholds_of(profile), **values)
     if thresholds.near >= thresholds.far or thresholds.miss > thresholds.deep:
         raise UsageError("near must be smaller than far, and miss no larger than deep")
     return thresholds
-
-
-def thresholds_from(lines: Thresholds | Sequence[str], profile: str) -> Thresholds:
-    """Return thresholds as they are, or those of a profile with some changed by ``KEY=VALUE``."""
-    return lines if isinstance(lines, Thresholds) else parse_thresholds(lines, profile)
-
-
-def _number(key: str, text: str) -> float | int:
-    """Return a threshold as the number that its key takes."""
-    expected, least, most = kind = _KINDS.get(key, _SHARE)
-    try:
-        number = math.nan if "_" in text else float(text)
-    except ValueError:
-        number = math.nan
-    is_whole = kind is _WHOLE
-    fits = math.isfinite(number) and least <= number <= most
-    if not fits or (is_whole and number != int(number)):
-        raise UsageError(f"{key} is {text!r}; {expected} is expected")
-    return int(number) if is_whole else number

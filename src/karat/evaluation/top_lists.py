@@ -78,19 +78,14 @@ def top_lists(scores: Scores, gold: Prepared, k: int) -> pl.DataFrame:
     ``row`` is the query's place in the score table. ``grade`` is null where nobody judged the
     item; a further chunk of a document that is judged has that document's grade.
     """
-    check_cut(k)
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise UsageError(f"k is {k!r}; a whole number above 0 is expected")
     lists = kept_lists(scores, k)
     hits = ranked_of(scores).hits
     grades = hits.grade if hits.best is None else hits.best
     judged = pl.DataFrame({"row": hits.query, "rank": hits.rank, "grade": grades})
     lists = lists.drop("grade").join(judged, on=["row", "rank"], how="left", maintain_order="left")
     return lists.with_columns(doc_of_hits(lists, gold.corpus))
-
-
-def check_cut(k: int) -> None:
-    """Refuse a cut-off that is not a whole number above 0."""
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise UsageError(f"k is {k!r}; a whole number above 0 is expected")
 
 
 def measured(scores: Scores, name: str) -> dict[str, Any]:

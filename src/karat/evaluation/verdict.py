@@ -247,30 +247,16 @@ def _beyond_margin(row: Comparison, rule: Rule, up: float, alpha: float) -> bool
     return max(up * end for end in row.ci) < -row.margin
 
 
-@dataclass(frozen=True, slots=True)
-class Caution(Record):
-    """What got worse beside the verdict: another measure, or the primary one in a segment.
-
-    ``regression`` says that it stops the change, as no measure may get worse.
-    """
-
-    measure: str
-    segment: Mapping[str, str] | None
-    delta: float | None
-    ci: tuple[float, float] | None
-    p: float | None
-    p_adjusted: float | None
-    n: int
-    regression: bool
-    because: str
+# What a decision reports of its cautions.
+_CAUTION = ("measure", "segment", "delta", "ci", "p", "p_adjusted", "n", "regression", "because")
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Record):
     """The verdict on one system and its baseline, by the primary measure alone.
 
-    ``cautions`` are what got worse beside it. ``bounds`` says what unjudged items could change
-    about it, where they can.
+    ``cautions`` are what got worse beside it: another measure, or the primary one in a segment; a
+    ``regression`` among them stops the change. ``bounds`` says what unjudged items could change.
     """
 
     baseline: str
@@ -280,7 +266,13 @@ class Decision(Record):
     regression: bool
     because: str
     bounds: str | None = None
-    cautions: tuple[Caution, ...] = ()
+    cautions: tuple[Comparison, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, with the most important fields of each caution."""
+        document = Record.to_dict(self)
+        cautions = [{name: row[name] for name in _CAUTION} for row in document["cautions"]]
+        return document | {"cautions": cautions}
 
 
 _VERBS = {"better": "improves", "worse": "worsens"}
@@ -293,9 +285,7 @@ def decide(rows: Sequence[Comparison]) -> Decision:
     rows that warn are cautions: they are a regression only where no measure may get worse.
     """
     primary = next(row for row in rows if row.primary and row.segment is None)
-    cautions = [
-        Caution(*(getattr(row, name) for name in Caution.__slots__)) for row in rows if row.caution
-    ]
+    cautions = [row for row in rows if row.caution]
     # What stops the change first, and segments that lose by what decides before other measures.
     cautions.sort(key=lambda caution: (not caution.regression, caution.segment is None))
     # With the system as the subject of the sentence, if it moved.
