@@ -39,6 +39,7 @@ from karat.label.labels import (
     TRUTHS,
     Labels,
     People,
+    kappas,
     one_grade,
     people_of,
     people_section,
@@ -48,7 +49,7 @@ from karat.label.labels import (
 )
 from karat.label.pool import TopHits, all_query_ids, gap_counts, top_hits
 from karat.measure.conventions import Conventions
-from karat.pages.formatting import NOTHING, PART, figure, interval, label, percent, plural, utf8
+from karat.pages.formatting import PART, figure, interval, label, percent, plural, utf8
 from karat.pages.page import Grid, Page, Section, table
 from karat.pages.result import AnalysisResult
 from karat.stats.agreement import cross_table, kappa
@@ -101,8 +102,10 @@ def calibrate(
     0.5
     """
     _check_files(judged, human, run, gold, queries)
-    if run is None:
-        _refuse_run_options(k, gold, run_format, gold_format, strict=strict)
+    for_run = {"-k": k, "--gold": gold, "--run-format": run_format, "--gold-format": gold_format}
+    for option, value in {**for_run, "--strict": strict}.items():
+        if run is None and value:
+            raise UsageError(f"{option} is for the top of a run; name one with --run")
     if interval not in METHODS:
         raise unknown("interval", interval, METHODS)
     if truth not in TRUTHS:
@@ -135,16 +138,15 @@ def calibrate(
     overall = judge_on(pairs)
     _check_common(overall, labels, asked, top, place)
     segments: dict[str, dict[str, Any]] = {}
-    asked_people = people
     if query_ids is not None:
-        asked_people = people.of_queries(query_ids)
+        people = people.of_queries(query_ids)
         for column in columns:
             by_value = segments_by(query_ids, asked, column)
             parts = {each.name: pairs.of(query_ids.filter(each.mask)) for each in by_value}
             segments[str(column)] = {
                 name: judge_on(part) for name, part in parts.items() if part.frame.height
             }
-    agreement = raters_agreement(asked_people, pairs.frame)
+    agreement = raters_agreement(people, pairs.frame)
     body = {
         "rel": conventions.rel,
         "system": None if top is None else utf8(table.name),
@@ -183,29 +185,15 @@ class Calibration(AnalysisResult):
         parts = [("", "", self.body)]
         for by, segments in self.body["segments"].items():
             parts += [(by, value, part) for value, part in segments.items()]
-        rows = [
-            {
-                "by": by,
-                "segment": value,
-                "pairs": part["pairs"]["both"],
-                "sensitivity": part["sensitivity"]["value"],
-                "specificity": part["specificity"]["value"],
-                "uncorrected": part["share"]["value"],
-                "corrected": part["corrected"]["value"],
-                "low": part["corrected"]["ci"] and part["corrected"]["ci"][0],
-                "high": part["corrected"]["ci"] and part["corrected"]["ci"][1],
-            }
-            for by, value, part in parts
-        ]
+        rows = []
+        for by, value, part in parts:
+            low, high = part["corrected"]["ci"] or (None, None)
+            rates = {name: part[name]["value"] for name in ("sensitivity", "specificity")}
+            shares = {"uncorrected": part["share"], "corrected": part["corrected"]}
+            rates |= {name: share["value"] for name, share in shares.items()}
+            names = {"by": by, "segment": value, "pairs": part["pairs"]["both"]}
+            rows.append({**names, **rates, "low": low, "high": high})
         return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _refuse_run_options(*options: Any, strict: bool) -> None:
-    """Refuse options that mean something for the top of a run only."""
-    names = ("-k", "--gold", "--run-format", "--gold-format", "--strict")
-    for name, value in zip(names, (*options, strict), strict=True):
-        if value:
-            raise UsageError(f"{name} is for the top of a run; name one with --run")
 
 
 def _check_files(judged: Any, human: Any, *others: Any) -> None:
@@ -227,16 +215,17 @@ def _check_common(
     top: TopHits | None,
     place: str,
 ) -> None:
-    message = None
+    """Raise InputError if people and the judge share no pair, or the judge judged no top hit."""
+    where = judged.source.name
     if queries is not None and not overall["pairs"]["both"]:
         message = f"no pair that judge and people share is of a query in {queries.source.name}"
-    elif top is not None and not overall["share"]["judged"]:
-        message = (
+        raise InputError(message, where=where)
+    if top is not None and not overall["share"]["judged"]:
+        raise InputError(
             f"no label is of an item {place} of {top.source.name} that the gold leaves open; pool"
-            " that run and judge it"
+            " that run and judge it",
+            where=where,
         )
-    if message is not None:
-        raise InputError(message, where=judged.source.name)
 
 
 def _judge_document(
@@ -262,11 +251,7 @@ def _judge_document(
             f"people and the judge gave {len(grades):,} different grades; a judge is calibrated"
             f" on at most {_MOST_GRADES}"
         )
-    table = cross_table(both["human"].to_numpy(), both["judge"].to_numpy(), grades)
-    kappas = {
-        weights: kappa(table, weights=weights, grades=grades)
-        for weights in ("none", "linear", "quadratic")
-    }
+    of_people, of_judge = (both[name].to_numpy() for name in ("human", "judge"))
     binary = np.array([[judge.tn, judge.fp], [judge.fn, judge.tp]])
     share = estimate(cells, method, conventions, place)
 
@@ -277,11 +262,11 @@ def _judge_document(
     return {
         "pairs": pairs.counts(),
         "grades": [int(grade) if grade.is_integer() else grade for grade in grades],
-        "table": table.tolist(),
+        "table": cross_table(of_people, of_judge, grades).tolist(),
         "relevant": {"tp": judge.tp, "fn": judge.fn, "tn": judge.tn, "fp": judge.fp},
         "sensitivity": rate(judge.tp, judge.relevant),
         "specificity": rate(judge.tn, judge.others),
-        "kappa": {**kappas, "relevant": kappa(binary)},
+        "kappa": {**kappas(of_people, of_judge), "relevant": kappa(binary)},
         "share": {
             "value": counted.raw,
             "judged": counted.judged,
@@ -300,8 +285,7 @@ def _groups(queries: Queries | None, conventions: Conventions) -> dict[str, str]
     """Return the conversation of each query that belongs to one."""
     groups = {}
     if queries is not None and "group" in queries.frame.columns:
-        rows = queries.frame.select("query_id", "group").drop_nulls("group")
-        groups = dict(rows.iter_rows())
+        groups = dict(queries.frame.select("query_id", "group").drop_nulls().iter_rows())
     if conventions.unit == "group" and not groups:
         raise UsageError("unit=group needs queries with a column group: the conversation of each")
     return {} if conventions.unit == "query" else groups
@@ -318,13 +302,11 @@ def _calibration_page(results: Mapping[str, Any]) -> Page:
         rates.append([name, _measured(rate), f"{rate['n']:,}{' few' if rate['few'] else ''}"])
         if 0 < rate["n"] < FEW:
             few.append(
-                f"people call only {plural(rate['n'], 'pair')} {kind}: {name} is hardly known and"
-                f" the interval is wide; {FEW} or more would help"
+                f"people call only {plural(rate['n'], 'pair')} {kind}: {name} is hardly known;"
+                f" {FEW} or more would help"
             )
-    kappas = " · ".join(
-        f"{words} {NOTHING if value is None else f'{value:.4f}'}"
-        for words, value in zip(_KAPPAS, results["kappa"].values(), strict=True)
-    )
+    values = zip(_KAPPAS, map(figure, results["kappa"].values()), strict=True)
+    kappas = " · ".join(f"{words} {value}" for words, value in values)
     pairs = plural(results["pairs"]["both"], "pair")
     sections = [
         Section(f"The judge and people on {pairs}", grades, list(_pair_lines(results))),
@@ -350,20 +332,16 @@ def _headline(results: Mapping[str, Any]) -> str:
             name = f"precision of what {label(results['system'])} returned: its top {results['k']}"
     if corrected["value"] is not None:
         uncorrected = figure(results["share"]["value"])
-        return f"corrected {name}: {_estimate(corrected)}; uncorrected {uncorrected}"
+        return f"corrected {name}: {_measured(corrected, ' ')}; uncorrected {uncorrected}"
     sample = results["prediction_powered"]
     alone = ""
     if sample is not None and not sample["weight"]:
-        alone = f"; people's sample alone gives {_estimate(sample)}"
+        alone = f"; people's sample alone gives {_measured(sample, ' ')}"
     return f"no corrected {name}: {corrected['because']}{alone}"
 
 
-def _estimate(cell: Mapping[str, Any]) -> str:
-    return f"{figure(cell['value'])} {interval(cell['ci'])}".strip()
-
-
-def _measured(cell: Mapping[str, Any]) -> str:
-    return f"{figure(cell['value'])}{PART}{interval(cell['ci'])}"
+def _measured(cell: Mapping[str, Any], between: str = PART) -> str:
+    return f"{figure(cell['value'])}{between}{interval(cell['ci'])}".rstrip(" ")
 
 
 def _pair_lines(results: Mapping[str, Any]) -> Iterator[str]:
@@ -420,15 +398,16 @@ def _share_lines(results: Mapping[str, Any]) -> Iterator[str]:
 
 def _interval_lines(results: Mapping[str, Any]) -> Iterator[str]:
     corrected, conventions = results["corrected"], results["conventions"]
+    method = results["interval"]
     if corrected["value"] is None:
         return
     if corrected["ci"] is None:
-        labels = "people's labels" if results["interval"] == "ppi" else "judged items"
+        labels = "people's labels" if method == "ppi" else "judged items"
         yield f"no interval: at least two queries with {labels} are needed"
         return
-    name = f"{100 * conventions['ci']:.4g} % interval {results['interval']}"
+    name = f"{100 * conventions['ci']:.4g} % interval {method}"
     units = "groups of queries" if conventions["unit"] == "group" else "queries"
-    if results["interval"] == "ppi":
+    if method == "ppi":
         sample = results["prediction_powered"]
         yield (
             f"{name}: {plural(sample['labels'], 'label')} of people in {sample['units']:,} {units};"
@@ -436,11 +415,9 @@ def _interval_lines(results: Mapping[str, Any]) -> Iterator[str]:
             " only if people judged a uniform sample of these items, as karat pool draws one"
         )
         return
-    clustered = results["interval"] == "cluster"
-    draws = f"resamples of whole {units}" if clustered else "draws of independent items"
-    draws = f"{corrected['draws']:,} {draws}"
-    yield f"{name}: {draws}, seed {conventions['seed']}"
-    if clustered and corrected["drawn"]:
+    draws = "draws of independent items" if method == "beta" else f"resamples of whole {units}"
+    yield f"{name}: {corrected['draws']:,} {draws}, seed {conventions['seed']}"
+    if method == "cluster" and corrected["drawn"]:
         drawn = " and ".join(corrected["drawn"])
         yield f"drawn from a Beta distribution, since there is too little data: {drawn}"
     if corrected["skipped"] > _MANY_SKIPPED * corrected["draws"]:

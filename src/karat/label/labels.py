@@ -19,7 +19,7 @@ import polars as pl
 from karat.data.columns import IN_MEMORY, Source
 from karat.data.tables import Gold
 from karat.errors import InputError, UsageError, unknown
-from karat.formats.files import Input, open_input, refuse_binary
+from karat.formats.files import Input, open_input
 from karat.formats.json_records import Record, read_records
 from karat.formats.labels import (
     HIGHEST_GRADE,
@@ -32,7 +32,7 @@ from karat.formats.labels import (
 from karat.formats.readers import read_gold
 from karat.formats.registry import open_file
 from karat.label.inputs import PAIR, File, GoldLike, gold_tables, refuse_spans
-from karat.pages.formatting import NOTHING, label, plural
+from karat.pages.formatting import figure, label, plural
 from karat.pages.page import Grid, Section
 from karat.stats.agreement import (
     LEVELS,
@@ -460,7 +460,7 @@ def people_section(agreement: Mapping[str, Any]) -> Section:
     rows = [(" and ".join(map(label, pair["raters"])), pair) for pair in agreement["kappas"]]
     rows += [(f"{label(pair['rater'])} and the judge", pair) for pair in with_judge["kappas"]]
     for name, pair in rows:
-        grid.append([name, f"{pair['pairs']:,}", *(_figure(pair[key]) for key in _KAPPA_NAMES)])
+        grid.append([name, f"{pair['pairs']:,}", *(figure(pair[key]) for key in _KAPPA_NAMES)])
     pairs = plural(with_judge["pairs"], "pair")
     return Section(
         f"People among themselves on {plural(agreement['pairs'], 'pair')} that several judged",
@@ -492,8 +492,4 @@ def truth_lines(agreement: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _alpha_values(part: Mapping[str, Any]) -> str:
-    return " · ".join(f"{level} {_figure(value)}" for level, value in part["alpha"].items())
-
-
-def _figure(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.4f}"
+    return " · ".join(f"{level} {figure(value)}" for level, value in part["alpha"].items())
