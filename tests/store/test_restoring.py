@@ -16,7 +16,7 @@ from karat.measure.conventions import PROFILES
 from karat.measure.scores import Scores
 from karat.reports.document import build_report
 from karat.store import Store
-from karat.store.rows import PackedScores, pack, unpack
+from karat.store.rows import pack, unpack
 
 from .conftest import FIRST, made, small
 
@@ -127,8 +127,9 @@ def test_a_set_without_queries_comes_back(store):
     scores, report = small()
     nothing = replace(
         scores[0],
-        table=scores[0].table.clear(),
-        status=scores[0].status.clear(),
+        query_ids=(),
+        columns={name: values[:0] for name, values in scores[0].columns.items()},
+        status=scores[0].status[:0],
         ceilings={},
         tied={},
     )
@@ -137,8 +138,17 @@ def test_a_set_without_queries_comes_back(store):
 
 
 def test_every_part_of_scores_is_stored_or_known_not_to_be():
-    """A new field must be added to packing.py, or to the last of these with a reason."""
-    by_packing = {"measures", "table", "status", "counts", "conventions", "meta", "ceilings"}
+    """A new field must be added to rows.py, or to the last of these with a reason."""
+    by_packing = {
+        "measures",
+        "query_ids",
+        "columns",
+        "status",
+        "counts",
+        "conventions",
+        "meta",
+        "ceilings",
+    }
     by_packing |= {"tied", "evidence", "lacks", "cut", "fingerprint", "groups"}
     by_the_row = {"system", "source"}
     # The items of every query would make a store a hundred times larger.
@@ -156,11 +166,11 @@ def test_what_a_newer_karat_added_is_refused_by_name():
         ('"cover":', '"colour":', "was saved by a newer karat, which knows 'colour'"),
         ('["RR",', '["Rr",', "has the measure 'Rr', which this karat does not know"),
     ):
-        changed = replace(packed, about=packed.about.replace(old, new))
+        changed = {**packed, "about": packed["about"].replace(old, new)}
         with pytest.raises(InputError, match=f"history.db: evaluation 3: {told}"):
             unpack(changed, **where)
     with pytest.raises(InputError, match="evaluation 3: is damaged: its values cannot be read"):
-        unpack(PackedScores(packed.queries[:-20], None, packed.about), **where)
+        unpack({**packed, "queries": packed["queries"][:-20]}, **where)
 
 
 def test_damage_to_one_evaluation_leaves_the_others(store):
