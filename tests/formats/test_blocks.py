@@ -239,8 +239,7 @@ def test_the_bound_is_what_was_asked_for_or_half_of_what_there_is(monkeypatch, t
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory" / "memory.limit_in_bytes").write_text("1000000000\n")
-    cgroup_limits = blocks._cgroup_limits(tmp_path)
-    monkeypatch.setattr(blocks, "_cgroup_limits", lambda: cgroup_limits)
+    monkeypatch.setattr(blocks, "_CGROUPS", tmp_path)
     assert blocks.memory_limit() == 500_000_000
 
 

@@ -41,8 +41,7 @@ _TEXT_BYTES = 16
 # With this much memory every block and chunk can have its fastest size.
 _ENOUGH = 500_000_000
 _MAX_CHUNK, _MIN_CHUNK = 8 << 20, 1 << 20
-# Linux writes "no limit" as a number that no machine has.
-_UNLIMITED = 1 << 60
+_CGROUPS = Path("/sys/fs/cgroup")
 
 # How many runs this process reads at once; they share its memory.
 _readers = 1
@@ -306,35 +305,28 @@ def memory_limit() -> int:
 
     Without a setting, half of what the machine, the container or the process has.
     """
-    setting = os.environ.get(MEMORY_VARIABLE, "").strip()
-    if not setting:
-        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        # A limit of the process is for karat alone, so it is not halved.
-        shared = min([machine, *_cgroup_limits()]) // 2
-        return max(MIN_MEMORY, min([shared, *ROOMS]))
-    size = parse_size(setting, MEMORY_VARIABLE)
-    if size < MIN_MEMORY:
-        raise UsageError(
-            f"{MEMORY_VARIABLE} is {setting!r}; karat needs at least {format_bytes(MIN_MEMORY)}, "
-            "most of it for itself and its libraries"
-        )
-    return size
-
-
-def _cgroup_limits(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """Return the memory limits of this process's control groups, versions 2 and 1."""
-    file = Path("/proc/self/cgroup")
-    lines = file.read_text().splitlines() if file.exists() else []
-    files = {root / "memory.max", root / "memory" / "memory.limit_in_bytes"}
-    for line in lines:
-        group = line.split(":", 2)[2].lstrip("/")
-        files |= {folder / "memory.max" for folder in (root / group, *(root / group).parents)}
-        files.add(root / "memory" / group / "memory.limit_in_bytes")
-    limits = []
+    if setting := os.environ.get(MEMORY_VARIABLE, "").strip():
+        size = parse_size(setting, MEMORY_VARIABLE)
+        if size < MIN_MEMORY:
+            raise UsageError(
+                f"{MEMORY_VARIABLE} is {setting!r}; karat needs at least "
+                f"{format_bytes(MIN_MEMORY)}, most of it for itself and its libraries"
+            )
+        return size
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    groups = [""]
+    with suppress(OSError):
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        groups += [line.split(":", 2)[2].lstrip("/") for line in lines]
+    # The control groups of this process and those around them, of versions 2 and 1.
+    files = [_CGROUPS / "memory" / group / "memory.limit_in_bytes" for group in groups]
+    for folder in (_CGROUPS / group for group in groups):
+        files += [around / "memory.max" for around in (folder, *folder.parents)]
     for file in files:
-        with suppress(OSError):
-            limits.append(file.read_text().strip())
-    return [int(limit) for limit in limits if limit.isdigit() and int(limit) < _UNLIMITED]
+        with suppress(OSError, ValueError):
+            limits.append(int(file.read_text()))
+    # A limit of the process is for karat alone, so it is not halved.
+    return max(MIN_MEMORY, min([min(limits) // 2, *ROOMS]))
 
 
 @contextmanager

@@ -43,7 +43,9 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CHUNK_BYTES = 8 << 20
 # How many chunks are parsed ahead; more would only take memory.
 _AHEAD = 2
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+# The first bytes of Parquet and of packed files.
+PARQUET, PACKED = b"PAR1", (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_GZIP, _ZSTD = PACKED
 _PACKINGS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
 # Suffixes that are not part of the name of a run.
 _LAYOUTS = {".trec", ".txt", ".run", ".tsv", ".csv", ".jsonl", ".json", ".parquet"}
@@ -72,15 +74,16 @@ class SizeLimit:
     problem: str
     """What a message says of an input beyond the ``{limit}``."""
 
-    def bytes(self) -> int:
-        """Return the limit in force."""
+    def bytes(self, packed: int = 0) -> int:
+        """Return the limit in force; unless it is set, a large packed file may unpack to more."""
         setting = os.environ.get(self.variable, "").strip()
-        return parse_size(setting, self.variable) if setting else self.default
+        if setting:
+            return parse_size(setting, self.variable)
+        return max(self.default, _MAX_RATIO * packed)
 
-    def error(self, where: str, line: int | None = None, *, most: int | None = None) -> InputError:
-        """Return the error for an input beyond the limit, or beyond ``most`` if given."""
-        limit = format_bytes(self.bytes() if most is None else most)
-        problem = self.problem.format(limit=limit)
+    def error(self, where: str, line: int | None = None, *, packed: int = 0) -> InputError:
+        """Return the error for an input beyond the limit."""
+        problem = self.problem.format(limit=format_bytes(self.bytes(packed)))
         return InputError(f"{problem}, or set {self.variable} to more", where=where, line=line)
 
 
@@ -110,12 +113,6 @@ _MAX_RATIO = 200
 _MOST_COLUMNS = 10_000
 # Rows that each have their own keys make a table of mostly empty cells.
 _MOST_CELLS, _ALWAYS_ALLOWED = 20_000_000, 1_000
-
-
-def max_unpacked(packed: int) -> int:
-    """Return how many bytes a packed file of this size may unpack to."""
-    set_by_hand = os.environ.get(MAX_UNPACKED.variable, "").strip()
-    return MAX_UNPACKED.bytes() if set_by_hand else max(MAX_UNPACKED.default, _MAX_RATIO * packed)
 
 
 def check_columns(columns: int, rows: int, where: str) -> None:
@@ -155,18 +152,12 @@ class Input:
         return str(path)
 
     @cached_property
-    def packing(self) -> str | None:
-        """How the bytes are compressed: ``gzip``, ``zstd`` or None."""
-        with self.open() as file:
-            start = file.read(4)
-        if start.startswith(_GZIP):
-            return "gzip"
-        return "zstd" if start == _ZSTD else None
-
-    @cached_property
     def head(self) -> bytes:
-        """The first 64 KiB of the unpacked bytes, for detecting the format."""
-        return next(self._pieces(HEAD_BYTES), b"")
+        """The first 64 KiB of the unpacked bytes; raises InputError unless text or Parquet."""
+        head = next(self._pieces(HEAD_BYTES), b"")
+        if b"\0" in head and not head.startswith(PARQUET):
+            decode(head, self)
+        return head
 
     def chunks(self, size: int | None = None, *, lead: bytes = b"") -> Iterator[bytes]:
         """Yield the unpacked bytes in pieces of whole lines, without a byte order mark.
@@ -215,11 +206,15 @@ class Input:
 
     def _pieces(self, size: int) -> Iterator[bytes]:
         """Yield the unpacked bytes without a byte order mark, ``size`` at a time."""
-        packing, total = self.packing, 0
+        total = 0
         with self.open() as file:
+            start = file.read(len(_ZSTD))
+            file.seek(0)
             stream: Any = file
-            if packing is not None:
-                stream = zstd.ZstdFile(file) if packing == "zstd" else gzip.GzipFile(fileobj=file)
+            if start.startswith(_GZIP):
+                stream = gzip.GzipFile(fileobj=file)
+            elif start.startswith(_ZSTD):
+                stream = zstd.ZstdFile(file)
             try:
                 while piece := stream.read(size):
                     if not total and piece.startswith(_UTF16):
@@ -227,8 +222,8 @@ class Input:
                     content = piece if total else piece.removeprefix(_BOM)
                     total += len(piece)
                     # Compared with the bytes read so far, so that a bomb is noticed early.
-                    if packing is not None and total > (most := max_unpacked(file.tell())):
-                        raise MAX_UNPACKED.error(self.name, most=most)
+                    if stream is not file and total > MAX_UNPACKED.bytes(file.tell()):
+                        raise MAX_UNPACKED.error(self.name, packed=file.tell())
                     yield content
             except EOFError:
                 raise InputError(_CUT_OFF, where=self.name) from None
@@ -336,12 +331,6 @@ def decode(data: bytes, file: Input, *, first_line: int = 1) -> str:
             at = error.start
             problem = f"byte 0x{data[at]:02x} is not UTF-8; save the file as UTF-8"
     raise InputError(problem, where=file.name, line=first_line + data.count(b"\n", 0, at))
-
-
-def refuse_binary(file: Input) -> None:
-    """Raise InputError for a file that cannot be text."""
-    if b"\0" in file.head:
-        decode(file.head, file)
 
 
 def layout_suffix(name: str) -> str:

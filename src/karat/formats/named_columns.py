@@ -36,10 +36,11 @@ from karat.formats.field_mapping import explaining
 from karat.formats.files import (
     MAX_LINE,
     MAX_UNPACKED,
+    PACKED,
+    PARQUET,
     Input,
     check_columns,
     decode,
-    max_unpacked,
     unreadable,
     write_frame,
     write_parquet,
@@ -224,7 +225,9 @@ def _text_lines(file: Input) -> Iterator[str]:
 
 def scan_parquet(file: Input) -> pl.LazyFrame:
     """Open a Parquet file; refuse one that claims more values than a file of its size can hold."""
-    if file.packing is not None:
+    with file.open() as stream:
+        start = stream.read(len(PARQUET))
+    if start.startswith(PACKED):
         raise InputError(
             "is packed around Parquet, which packs its columns by itself; unpack it first",
             where=file.name,
@@ -237,13 +240,13 @@ def scan_parquet(file: Input) -> pl.LazyFrame:
     except _DAMAGE as error:
         raise _damaged(file, error) from None
     check_columns(columns, 1, file.name)
-    if _VALUE_BYTES * rows * columns > (most := _max_parquet(file)):
-        raise MAX_UNPACKED.error(file.name, most=most)
+    if _VALUE_BYTES * rows * columns > MAX_UNPACKED.bytes(packed := _size_of(file)):
+        raise MAX_UNPACKED.error(file.name, packed=packed)
     return scan
 
 
-def _max_parquet(file: Input) -> int:
-    return max_unpacked(file.path.stat().st_size if file.path else len(file.data or b""))
+def _size_of(file: Input) -> int:
+    return file.path.stat().st_size if file.path else len(file.data or b"")
 
 
 def _damaged(file: Input, error: BaseException) -> InputError:
@@ -254,7 +257,7 @@ def _damaged(file: Input, error: BaseException) -> InputError:
 
 def _parquet_batches(file: Input) -> Iterator[Batch]:
     """Yield rows with their numbers; refuse a file that unpacks to more than its size allows."""
-    scan, most, size, row = scan_parquet(file), _max_parquet(file), 0, 1
+    scan, packed, size, row = scan_parquet(file), _size_of(file), 0, 1
     # Polars unpacks this many rows ahead, which is fast but takes memory.
     ahead = 2 * pl.thread_pool_size() * _GROUP_ROWS * _ROW_BYTES
     try:
@@ -266,8 +269,8 @@ def _parquet_batches(file: Input) -> Iterator[Batch]:
             batches = scan.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True)
         for batch in batches:
             size += int(batch.estimated_size())
-            if size > most:
-                raise MAX_UNPACKED.error(file.name, most=most)
+            if size > MAX_UNPACKED.bytes(packed):
+                raise MAX_UNPACKED.error(file.name, packed=packed)
             yield batch, pl.int_range(row, row + batch.height, eager=True)
             row += batch.height
     except _DAMAGE as error:

@@ -23,7 +23,7 @@ from karat.errors import InputError, UsageError, unknown
 from karat.formats.field_mapping import KINDS as KINDS
 from karat.formats.field_mapping import FileMapping
 from karat.formats.field_mapping import Kind as Kind
-from karat.formats.files import Input, check_path, layout_suffix, open_input, refuse_binary
+from karat.formats.files import PARQUET, Input, check_path, layout_suffix, open_input
 
 # What a file begins like: text, one or more JSON objects, a JSON array, or Parquet.
 Content = Literal["text", "json", "array", "parquet", "folder"]
@@ -119,9 +119,8 @@ class Head:
     @classmethod
     def of(cls, file: Input) -> Head:
         """Return the beginning of an open file."""
-        if file.head.startswith(b"PAR1"):
+        if file.head.startswith(PARQUET):
             return cls("parquet", "PAR1", layout_suffix(file.name))
-        refuse_binary(file)
         text = file.head.decode("utf-8", "replace")
         start = text.lstrip()
         if start[:1] != "{":
@@ -328,11 +327,10 @@ def open_file(
             raise InputError(f"is a folder; {format} is read from a file", where=str(path))
         return open_input(beir_file(Path(path), kind), mapping), FORMATS["beir"]
     file = open_input(path, mapping)
-    if format is None:
-        return file, detect_input(file, kind)
-    if format != "parquet":
-        refuse_binary(file)
-    return file, format_named(format)
+    form = detect_input(file, kind) if format is None else format_named(format)
+    if form.name != "parquet":
+        _ = file.head  # raises InputError for a binary file
+    return file, form
 
 
 def detect_input(file: Input, kind: Kind) -> Format:
