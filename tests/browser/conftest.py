@@ -175,7 +175,6 @@ def listening(**settings: Path | str) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        app.state.stopping.set()
         server.should_exit = True
         thread.join(30)
         listener.close()

@@ -61,7 +61,6 @@ def bench_listening(app: FastAPI) -> Iterator[Bench]:
         with httpx.Client(base_url=address, timeout=60) as client:
             yield Bench(client)
     finally:
-        app.state.stopping.set()
         server.should_exit = True
         thread.join(30)
         listener.close()

@@ -340,4 +340,4 @@ def test_the_server_ends_while_a_system_does_not_answer(tmp_path):
         assert ended(bench, within=20) == 0
         assert time.monotonic() - begun < 10
         asking.join(10)
-        assert answers[0].status_code == 502
+        assert answers[0].status_code == 503

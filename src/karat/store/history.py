@@ -41,7 +41,6 @@ from karat.store.records import (
     storable_text,
 )
 from karat.store.rows import (
-    PackedScores,
     evaluation_of,
     evaluation_row,
     jsonable,
@@ -162,8 +161,8 @@ class Store(LabelStore):
         systems = []
         for system, of_system in zip(scores, summaries, strict=True):
             packed = pack(system)
-            row = evaluation_row(system, packed, report, commit, note, moment)
-            systems.append((row, measure_rows(of_system), packed))
+            row = evaluation_row(system, report, commit, note, moment)
+            systems.append((row | {"about": packed.pop("about")}, measure_rows(of_system), packed))
         document = json.dumps(jsonable(report), sort_keys=True)
         parts = {storable_name("part", name): data for name, data in (parts or {}).items()}
         with self._database.writing() as connection:
@@ -177,8 +176,7 @@ class Store(LabelStore):
                 id = new_id(connection.execute(insert(EVALUATIONS).values(values)))
                 rows = [{"evaluation_id": id, **measure} for measure in measures]
                 connection.execute(insert(MEASURES), rows)
-                values = {"queries": packed.queries, "evidence": packed.evidence}
-                connection.execute(insert(SCORES).values(evaluation_id=id, **values))
+                connection.execute(insert(SCORES).values(evaluation_id=id, **packed))
                 ids.append(id)
             _add_tags(connection, ids, tags, moment, exact=now is not None)
             return ids
@@ -289,11 +287,10 @@ class Store(LabelStore):
                 .join(REPORTS, REPORTS.c.id == EVALUATIONS.c.report_id)
                 .where(SCORES.c.evaluation_id == saved.id)
             )
-            *columns, document = connection.execute(chosen).one()
+            row = connection.execute(chosen).mappings().one()
         where = f"{self.name}: evaluation {saved.id}"
-        packed = PackedScores(*columns)
-        scores = unpack(packed, system=saved.system, source=saved.run, where=where)
-        return RestoredEvaluation(saved, scores, json.loads(document))
+        scores = unpack(row, system=saved.system, source=saved.run, where=where)
+        return RestoredEvaluation(saved, scores, json.loads(row["document"]))
 
     def trend(
         self, measure: str, *, system: str | None = None, tag: str | None = None

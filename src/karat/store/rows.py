@@ -6,8 +6,7 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -26,7 +25,7 @@ from karat.measure.registry import MEASURES as REGISTRY
 from karat.measure.scores import Counts, Scores, Summary
 from karat.store.records import SavedEvaluation, storable_name, storable_text
 
-Row = Mapping[str, Any]
+Row = Mapping[str, Any] | RowMapping
 # What else a summary has, as JSON.
 _MORE = ("quantiles", "ties", "lacks")
 # Prefixes of the Parquet columns; the measure follows.
@@ -36,18 +35,8 @@ _FORMER_CONVENTIONS = {"gain": "linear", "repeats": "drop", "short_lists": "comp
 _RENAMED_COUNTS = {"duplicates_dropped": "repeats"}
 
 
-@dataclass(frozen=True, slots=True)
-class PackedScores:
-    """Scores as the store keeps them: two Parquet files and a JSON text."""
-
-    queries: bytes
-    evidence: bytes | None
-    about: str
-
-
 def evaluation_row(
     scores: Scores,
-    packed: PackedScores,
     report: Row,
     revision: Revision | None,
     note: str,
@@ -66,7 +55,6 @@ def evaluation_row(
         "run_name": storable_name("run", scores.source.name),
         "run_sha256": scores.source.digest(),
         "gold_name": "in memory",
-        "about": packed.about,
     }
     inputs = report.get("inputs") or {}
     for kind in ("gold", "queries", "corpus"):
@@ -167,10 +155,21 @@ def stored_measure_name(measure: str, known: Sequence[str]) -> str:
     return name
 
 
-def pack(scores: Scores) -> PackedScores:
-    """Pack everything that summaries and comparisons are computed from."""
+def pack(scores: Scores) -> dict[str, Any]:
+    """Return all that summaries and comparisons are computed from: two Parquet files and JSON."""
     ideal = {name: evidence for name, (_, evidence) in scores.ceilings.items()}
-    frames = [*_evidence_frames("run", scores.evidence), *_evidence_frames("ideal", ideal)]
+    evidence_by_part = {"run": scores.evidence, "ideal": ideal}
+    frames = [
+        pl.DataFrame(
+            {
+                "query": evidence.query.astype(np.int64),
+                "key": evidence.key.astype(np.int64),
+                "value": evidence.value.astype(np.float64),
+            }
+        ).with_columns(part=pl.lit(part), measure=pl.lit(name))
+        for part, by_measure in evidence_by_part.items()
+        for name, evidence in by_measure.items()
+    ]
     about = {
         "measures": [[measure.name, measure.k, measure.params] for measure in scores.measures],
         "conventions": dataclasses.asdict(scores.conventions),
@@ -179,13 +178,19 @@ def pack(scores: Scores) -> PackedScores:
         "lacks": dict(scores.lacks),
         "cut": None if scores.cut is None else dataclasses.asdict(scores.cut),
         "fingerprint": scores.fingerprint,
-        "totals": {"run": _totals(scores.evidence), "ideal": _totals(ideal)},
+        "totals": {
+            part: {
+                name: None if evidence.total is None else int(evidence.total)
+                for name, evidence in by_measure.items()
+            }
+            for part, by_measure in evidence_by_part.items()
+        },
     }
-    return PackedScores(
-        queries=_to_parquet(_query_frame(scores)),
-        evidence=_to_parquet(pl.concat(frames)) if frames else None,
-        about=json.dumps(about),
-    )
+    return {
+        "queries": _to_parquet(_query_frame(scores)),
+        "evidence": _to_parquet(pl.concat(frames)) if frames else None,
+        "about": json.dumps(about),
+    }
 
 
 def _query_frame(scores: Scores) -> pl.DataFrame:
@@ -198,21 +203,6 @@ def _query_frame(scores: Scores) -> pl.DataFrame:
     for name, (low, high) in scores.tied.items():
         columns += [pl.Series(_LOW + name, low), pl.Series(_HIGH + name, high)]
     return pl.DataFrame(columns)
-
-
-def _evidence_frames(part: str, by_measure: Mapping[str, Evidence]) -> Iterable[pl.DataFrame]:
-    for name, evidence in by_measure.items():
-        yield pl.DataFrame(
-            {
-                "query": evidence.query.astype(np.int64),
-                "key": evidence.key.astype(np.int64),
-                "value": evidence.value.astype(np.float64),
-            }
-        ).with_columns(part=pl.lit(part), measure=pl.lit(name))
-
-
-def _totals(by_measure: Mapping[str, Evidence]) -> dict[str, int | None]:
-    return {name: None if one.total is None else int(one.total) for name, one in by_measure.items()}
 
 
 def jsonable(value: Any) -> Any:
@@ -232,11 +222,11 @@ def _to_parquet(frame: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def unpack(packed: PackedScores, *, system: str, source: Source, where: str) -> Scores:
-    """Restore scores; ``where`` names the evaluation in errors."""
-    about = json.loads(packed.about)
-    frame = _from_parquet(packed.queries, where)
-    facts = None if packed.evidence is None else _from_parquet(packed.evidence, where)
+def unpack(row: Row, *, system: str, source: Source, where: str) -> Scores:
+    """Restore scores of a row with what was packed; ``where`` names the evaluation in errors."""
+    about = json.loads(row["about"])
+    frame = _from_parquet(row["queries"], where)
+    facts = None if row["evidence"] is None else _from_parquet(row["evidence"], where)
     evidence = {
         part: {name: _evidence(facts, part, name, total) for name, total in totals.items()}
         for part, totals in about["totals"].items()
@@ -286,8 +276,9 @@ def _from_parquet(data: bytes, where: str) -> pl.DataFrame:
 def _evidence(facts: pl.DataFrame | None, part: str, name: str, total: int | None) -> Evidence:
     if facts is None:
         return Evidence(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), total)
-    own = facts.filter((pl.col("part") == part) & (pl.col("measure") == name))
-    return Evidence(own["query"].to_numpy(), own["key"].to_numpy(), own["value"].to_numpy(), total)
+    rows = facts.filter((pl.col("part") == part) & (pl.col("measure") == name))
+    query, key, value = (rows[column].to_numpy() for column in ("query", "key", "value"))
+    return Evidence(query, key, value, total)
 
 
 def _measures_with(prefix: str, frame: pl.DataFrame) -> list[str]:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from karat.errors import CallError, InputError, UsageError
+from karat.errors import InputError, UsageError
 from karat.reports.stored_comparison import StoredComparison, compare_stored, with_texts
 from karat.store import EvaluationPage, Store
 from karat.web.responses import (
@@ -37,8 +37,6 @@ _HIGHEST_ID = 2**31 - 1
 # Each comparison takes a whole processor, and pages need some too.
 COMPARISONS_AT_ONCE = 2
 _COMPARISON_PATIENCE_SECONDS = 20.0
-# How soon a computation notices that the server ends.
-_POLL_SECONDS = 0.25
 
 Result = TypeVar("Result")
 Id = Annotated[int, Path(ge=1, le=_HIGHEST_ID)]
@@ -216,19 +214,10 @@ async def _in_turn(request: Request, work: Callable[[], Result]) -> Result:
     try:
         if await request.is_disconnected():
             raise RequestRefusedError(503, "the client has left")
-        return await run_until_stopping(request, work)
+        # The end of the server cancels this, and does not wait for the thread.
+        return await run_sync(work, abandon_on_cancel=True)
     finally:
         slots.release()
-
-
-async def run_until_stopping(request: Request, work: Callable[[], Result]) -> Result:
-    """Run work in a thread that the end of the server does not wait for."""
-    task = asyncio.ensure_future(run_sync(work, abandon_on_cancel=True))
-    while not task.done():
-        await asyncio.wait({task}, timeout=_POLL_SECONDS)
-        if request.app.state.stopping.is_set() and task.cancel():
-            raise CallError("the server is ending")
-    return task.result()
 
 
 @router.get("/evaluations", tags=["evaluations"], response_model=OpenAnswer)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from anyio.from_thread import run as run_in_loop
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
@@ -26,7 +27,7 @@ from karat.reports.html.queries import readable
 from karat.retrieve.protocol import Hit, queries_from
 from karat.retrieve.protocol import Query as SystemQuery
 from karat.retrieve.system import SearchSystem
-from karat.web.evaluations import Name, run_until_stopping
+from karat.web.evaluations import Name
 from karat.web.responses import Json, OpenAnswer, RequestRefusedError
 from karat.web.settings import Settings, secrets_of
 
@@ -131,8 +132,7 @@ class LiveSystems:
             message = f"{name} has {_MOST_AT_ONCE} questions to answer yet; try again in a moment"
             raise RequestRefusedError(503, message)
         try:
-            system = opened.system(name)
-            slots = opened.slots[name]
+            system, slots = opened.system(name)
             while not slots.acquire(timeout=_POLL_SECONDS):
                 if has_left():
                     raise CallError("the client has left")
@@ -202,8 +202,8 @@ class OpenConfig:
         # All secrets, not only those of one system: systems share this process.
         self.context.secrets.update(secrets_of(settings))
         self.systems = Systems(self.config, self.context)
-        self.ready: dict[str, SearchSystem] = {}
-        self.slots: dict[str, threading.Semaphore] = {}
+        # Each with a place for every search that it can make at once.
+        self.ready: dict[str, tuple[SearchSystem, threading.Semaphore]] = {}
         self.building = threading.Lock()
 
     @cached_property
@@ -211,14 +211,14 @@ class OpenConfig:
         """Return the queries and gold."""
         return _read_judged_queries(self.config)
 
-    def system(self, name: str) -> SearchSystem:
-        """Return a system; the first search builds it while others wait."""
+    def system(self, name: str) -> tuple[SearchSystem, threading.Semaphore]:
+        """Return a system and its places; the first search builds it while others wait."""
         if name not in self.ready:
             with self.building:
                 if name not in self.ready:
                     system = self.systems[name]
-                    self.slots[name] = threading.Semaphore(max(1, system.concurrency))
-                    self.ready[name] = system
+                    slots = threading.Semaphore(max(1, system.concurrency))
+                    self.ready[name] = system, slots
         return self.ready[name]
 
     def close(self) -> None:
@@ -323,7 +323,8 @@ async def search(request: Request, question: SearchRequest) -> Response:
     has_left = partial(run_in_loop, request.is_disconnected)
     work = partial(live.search, question.system, question.text, question.k, has_left)
     try:
-        return Json(await run_until_stopping(request, work))
+        # The end of the server cancels this, and does not wait for the thread.
+        return Json(await run_sync(work, abandon_on_cancel=True))
     except CallError as error:
         answer: dict[str, Any] = {"system": question.system, "hits": [], "gold": []}
         answer |= dict.fromkeys(("query_id", "latency_ms", "rewritten", "source"))

@@ -47,7 +47,7 @@ _BACKLOG = 1_024
 _CHECK_PATIENCE = 3.0
 _SHORTEST_TOKEN = 16
 # Requests that are still open after this long are cut off.
-_GRACE_SECONDS = 5
+_GRACE_SECONDS = 3
 # The process ends after this long in any case: more than all parts of a shutdown may take.
 _LAST_SECONDS = 15.0
 _REDIRECT = """\
@@ -61,10 +61,7 @@ _REDIRECT = """\
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Return the application; it opens the store, and closes it when the server stops.
-
-    ``app.state.stopping`` is an event that is set when the server ends.
-    """
+    """Return the application; it opens the store, and closes it when the server stops."""
     app = FastAPI(
         title="karat",
         version=__version__,
@@ -86,7 +83,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.parts = ResponseCache[Any](_PARTS)
     app.state.comparisons = ResponseCache[Any](_COMPARISONS)
     app.state.comparing = asyncio.Semaphore(evaluations.COMPARISONS_AT_ONCE)
-    app.state.stopping = threading.Event()
     if settings.pool is not None:
         labels.import_pool(app.state.store, settings.pool)
     for module in (evaluations, labels, live, runs):
@@ -114,7 +110,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 async def stop_work(app: FastAPI) -> None:
     """Stop evaluations, searches and services; takes a few seconds at most."""
-    app.state.stopping.set()
     await asyncio.to_thread(app.state.jobs.close)
     await asyncio.to_thread(app.state.live.close)
 
