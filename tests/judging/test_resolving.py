@@ -195,7 +195,7 @@ def test_label_lines_are_read_back_as_they_were_said(tmp_path_factory, said):
         for one in found.judgments
     }
     assert back == set(said)
-    refuse_contradictions([found])
+    refuse_contradictions(found.judgments)
 
 
 def test_what_a_judge_failed_on_is_left_out_and_counted(tmp_path):
@@ -254,15 +254,15 @@ def test_an_option_that_would_change_nothing_or_too_much_is_refused(tmp_path):
 
 def test_two_grades_of_one_rater_are_refused_unless_time_puts_them_in_order(tmp_path):
     one, other = PAIR | {"grade": 2, "rater": "b"}, PAIR | {"grade": 1, "rater": "b"}
-    files = [read_judgments(put(tmp_path / f"{n}.jsonl", r)) for n, r in (("x", one), ("y", other))]
+    paths = [put(tmp_path / f"{n}.jsonl", r) for n, r in (("x", one), ("y", other))]
     with pytest.raises(InputError, match=r"2 by 'b' in x.jsonl:1, 1 by 'b' in y.jsonl:1"):
-        refuse_contradictions(files)
+        refuse_contradictions(each for path in paths for each in read_judgments(path).judgments)
     timed = [
         one | {"given_at": "2026-01-01T00:00:00Z"},
         other | {"given_at": "2026-01-02T00:00:00+02:00"},
         other | {"source": "adjudication"},
     ]
-    refuse_contradictions([read_judgments(put(tmp_path / "z.jsonl", *timed))])
+    refuse_contradictions(read_judgments(put(tmp_path / "z.jsonl", *timed)).judgments)
 
 
 def test_two_decisions_are_refused_unless_they_are_the_same_or_time_puts_them_in_order(tmp_path):
@@ -270,7 +270,7 @@ def test_two_decisions_are_refused_unless_they_are_the_same_or_time_puts_them_in
 
     def read(*records: dict) -> list:
         lines = (PAIR | one | {"source": "adjudication"} for one in records)
-        return [read_judgments(put(tmp_path / "x.jsonl", *lines))]
+        return read_judgments(put(tmp_path / "x.jsonl", *lines)).judgments
 
     first, second = {"grade": 2, "rater": "b"}, {"grade": 1, "rater": "c"}
     told = r"decided twice .* 2 by 'b' in x.jsonl:1, 1 by 'c' in x.jsonl:2; keep one"
@@ -279,7 +279,7 @@ def test_two_decisions_are_refused_unless_they_are_the_same_or_time_puts_them_in
     refuse_contradictions(read(first, second | {"grade": 2}))
     refuse_contradictions(read(first, second | {"given_at": "2026-01-01T00:00:00Z"}))
     votes = put(tmp_path / "y.jsonl", PAIR | first, PAIR | second)
-    refuse_contradictions([read_judgments(votes)])
+    refuse_contradictions(read_judgments(votes).judgments)
 
 
 def test_gold_is_one_rater_s(tmp_path):

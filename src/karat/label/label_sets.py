@@ -6,7 +6,7 @@ counted and left out: it is no judgment, and never a 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -158,6 +158,11 @@ class ImportedJudgment(NewJudgment):
     item_id: str
     place: str
 
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The ids of the query and the item."""
+        return self.query_id, self.item_id
+
 
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
@@ -208,18 +213,14 @@ def _of_gold(gold: Gold, form: str, rater: str | None, source: str | None) -> Im
 
 
 def _of_lines(file: Input, rater: str | None, source: str | None) -> ImportedFile:
-    judgments: list[ImportedJudgment] = []
-    failed, unnamed = 0, 0
-    for label, record in zip(read_label_lines(file), read_records(file), strict=True):
-        if label.error is not None and label.error != CANNOT_TELL:
-            failed += 1
-            continue
-        unnamed += label.rater is None
-        judgments.append(_judgment(label, record, file.name, rater, source))
+    lines = list(zip(read_label_lines(file), read_records(file), strict=True))
+    graded = [(line, record) for line, record in lines if line.error in (None, CANNOT_TELL)]
+    failed = len(lines) - len(graded)
+    judgments = [_judgment(line, record, file.name, rater, source) for line, record in graded]
     if not judgments:
         each = f": each of its {failed:,} lines failed" if failed else ""
         raise InputError(f"holds no judgment{each}; judge its pairs again", where=file.name)
-    if rater is not None and not unnamed:
+    if rater is not None and all(line.rater is not None for line, _ in graded):
         raise UsageError(f"{file.name} names the rater of every line; leave --rater out")
     return ImportedFile(file.name, "labels", judgments, failed)
 
@@ -281,31 +282,22 @@ def _moment(record: Record, name: str) -> datetime | None:
     )
 
 
-def refuse_contradictions(files: Iterable[ImportedFile]) -> None:
+def refuse_contradictions(judgments: Iterable[ImportedJudgment]) -> None:
     """Refuse two grades of one rater for a pair without times to order them, and two decisions."""
     first: dict[tuple[Any, ...], ImportedJudgment] = {}
-    for each in _judgments(files):
+    for each in judgments:
         decides = each.source == ADJUDICATION
         rater = None if decides else each.rater
-        key = (each.query_id, each.item_id, rater, each.given_at, each.withdrawn_at)
+        key = (*each.pair, rater, each.given_at, each.withdrawn_at)
         before = first.setdefault(key, each)
         if before.grade != each.grade:
-            grades = [
-                CANNOT_TELL if judgment.grade is None else f"{judgment.grade:g}"
-                for judgment in (before, each)
-            ]
+            grades = (
+                f"{CANNOT_TELL if said.grade is None else f'{said.grade:g}'} by {said.rater!r} in"
+                f" {said.place}"
+                for said in (before, each)
+            )
             raise InputError(
                 f"query {each.query_id!r}, item {each.item_id!r} is"
-                f" {'decided' if decides else 'judged'} twice at one time: {grades[0]} by"
-                f" {before.rater!r} in {before.place}, {grades[1]} by {each.rater!r} in"
-                f" {each.place}; keep one of the two"
+                f" {'decided' if decides else 'judged'} twice at one time: {', '.join(grades)};"
+                " keep one of the two"
             )
-
-
-def pairs_of(files: Iterable[ImportedFile]) -> Iterator[tuple[str, str]]:
-    """Yield every pair that the files judge, in their order."""
-    return ((each.query_id, each.item_id) for each in _judgments(files))
-
-
-def _judgments(files: Iterable[ImportedFile]) -> Iterator[ImportedJudgment]:
-    return (judgment for file in files for judgment in file.judgments)

@@ -22,8 +22,7 @@ from karat.formats.registry import FORMATS, Format, format_for_writing
 from karat.label import label_pages
 from karat.label.inputs import corpus_table, queries_table, refuse_repeats, refuse_two_pipes
 from karat.label.label_sets import (
-    ImportedFile,
-    pairs_of,
+    ImportedJudgment,
     pairs_to_label,
     read_judgments,
     read_pool,
@@ -192,18 +191,18 @@ class LabelSets:
         imported = [
             read_judgments(file, rater=rater, source=source, format=format) for file in files
         ]
-        refuse_contradictions(imported)
+        judgments = [judgment for file in imported for judgment in file.judgments]
+        refuse_contradictions(judgments)
         if name is None:
             with self._open_set(label_set) as opened:
-                rows = _rows(imported, opened.items, opened.name)
+                rows = _rows(judgments, opened.items, opened.name)
                 judged = opened.store.judge_many(opened.set.id, rows)
             added = AddedLabelSet(opened.set, False, judged)
         else:
-            items = _new_items(imported, files, queries, corpus, format)
+            items = _new_items(judgments, files, queries, corpus, format)
             about = f"The pairs of {', '.join(file.name for file in imported)}."
             with self._open() as store:
-                added = _add_set(store, name, items, _rows(imported, items, name), about=about)
-        judgments = [judgment for file in imported for judgment in file.judgments]
+                added = _add_set(store, name, items, _rows(judgments, items, name), about=about)
         body = {
             "set": _set_dict(added.set),
             "new": added.new,
@@ -346,9 +345,9 @@ class LabelSets:
         settings = {"resolve": resolve_by, "rater": name}
         if as_lines:
             lines = [line.removesuffix("\n") for line in label_lines(opened.items, judgments)]
-            for file in files:
-                write_lines(lines, file.path)
-            written = [file.to_dict(len(lines)) for file in files]
+            for path, _ in files:
+                write_lines(lines, path)
+            written = [_written(path, form, len(lines)) for path, form in files]
             return opened.result(
                 label_pages.export_page, **settings, judgments=len(judgments), files=written
             )
@@ -438,7 +437,7 @@ def _check_import(
 
 
 def _new_items(
-    imported: Sequence[ImportedFile],
+    judgments: Sequence[ImportedJudgment],
     files: Sequence[str],
     queries: str | None,
     corpus: str | None,
@@ -447,32 +446,26 @@ def _new_items(
     texts = None if corpus is None else queries_table(queries, list(files), gold_format=format)
     if corpus is not None and texts is None:
         raise UsageError("--corpus has the items' texts; give the queries' with --queries")
-    pairs = pairs_to_label(pairs_of(imported), queries=texts, corpus=corpus_table(corpus))
-    return [replace(pair, position=at) for at, pair in enumerate(pairs)]
+    pairs = (judgment.pair for judgment in judgments)
+    items = pairs_to_label(pairs, queries=texts, corpus=corpus_table(corpus))
+    return [replace(item, position=at) for at, item in enumerate(items)]
 
 
 def _rows(
-    imported: Sequence[ImportedFile], items: Sequence[LabelItem], set_name: str
+    judgments: Sequence[ImportedJudgment], items: Sequence[LabelItem], set_name: str
 ) -> list[NewJudgment]:
     """Return judgments of a set; those of pairs that it does not have are refused."""
     positions = {(item.query_id, item.item_id): item.position for item in items}
-    rows: list[NewJudgment] = []
-    for file in imported:
-        pairs = {(judgment.query_id, judgment.item_id): judgment for judgment in file.judgments}
-        lacking = [judgment for pair, judgment in pairs.items() if pair not in positions]
-        if lacking:
-            first = lacking[0]
-            raise InputError(
-                f"{plural(len(lacking), 'pair is', 'pairs are')} not in {set_name}, the first query"
-                f" {first.query_id!r}, item {first.item_id!r}; leave such pairs out, or make a set"
-                " of the file with --name",
-                where=first.place,
-            )
-        rows += [
-            replace(judgment, position=positions[judgment.query_id, judgment.item_id])
-            for judgment in file.judgments
-        ]
-    return rows
+    lacking = [judgment for judgment in judgments if judgment.pair not in positions]
+    if lacking:
+        pairs = plural(len({judgment.pair for judgment in lacking}), "pair is", "pairs are")
+        query, item = lacking[0].pair
+        raise InputError(
+            f"{pairs} not in {set_name}, the first query {query!r}, item {item!r}; leave such pairs"
+            " out, or make a set of the file with --name",
+            where=lacking[0].place,
+        )
+    return [replace(judgment, position=positions[judgment.pair]) for judgment in judgments]
 
 
 def _check_resolved(
@@ -492,23 +485,15 @@ def _check_resolved(
         )
 
 
-class _OutputFile(NamedTuple):
-    path: str
-    form: Format
-
-    def to_dict(self, rows: int, lost: Sequence[str] = ()) -> dict[str, Any]:
-        return {"path": self.path, "format": self.form.name, "rows": rows, "lost": list(lost)}
-
-
 def _output_files(
     outputs: Sequence[str], store_files: Sequence[str], *, as_lines: bool
-) -> list[_OutputFile]:
+) -> list[tuple[str, Format]]:
     """Return the files to write, with the format of their prefix or suffix; never the store."""
     if not outputs:
         raise UsageError("nothing to write; name a file with -o")
     files = [_output_file(text, as_lines=as_lines) for text in outputs]
     taken = dict.fromkeys(map(os.path.realpath, store_files), "the store itself")
-    for path in (file.path for file in files):
+    for path, _ in files:
         place = path if path == "-" else os.path.realpath(path)
         if place in taken:
             raise UsageError(f"-o {path} is {taken[place]}; choose another name")
@@ -517,45 +502,49 @@ def _output_files(
     return files
 
 
-def _output_file(text: str, *, as_lines: bool) -> _OutputFile:
+def _output_file(text: str, *, as_lines: bool) -> tuple[str, Format]:
     check_path(text)
     prefix, _, name = text.partition(":")
     form = prefix if name and prefix in FORMATS else None
     path = name if form else text
-    if not as_lines:
-        if path == "-" and form is None:
-            raise UsageError("-o - is standard output; name its format, as in -o trec:-")
-        writer = format_for_writing(path, "gold", form)
-        writer.writer("gold")
-        return _OutputFile(path, writer)
-    if form not in (None, "labels") or (form is None and layout_suffix(path) != ".jsonl"):
-        raise UsageError(
-            f"-o {text}: every judgment is written as label lines; end the name in .jsonl, or"
-            f" write labels:{path}"
-        )
-    return _OutputFile(path, FORMATS["labels"])
+    if as_lines:
+        if form != "labels" and (form or layout_suffix(path) != ".jsonl"):
+            raise UsageError(
+                f"-o {text}: every judgment is written as label lines; end the name in .jsonl, or"
+                f" write labels:{path}"
+            )
+        return path, FORMATS["labels"]
+    if path == "-" and form is None:
+        raise UsageError("-o - is standard output; name its format, as in -o trec:-")
+    writer = format_for_writing(path, "gold", form)
+    writer.writer("gold")
+    return path, writer
+
+
+def _written(path: str, form: Format, rows: int, lost: Sequence[str] = ()) -> dict[str, Any]:
+    return {"path": path, "format": form.name, "rows": rows, "lost": list(lost)}
 
 
 def _write_gold(
-    resolved: ResolvedGrades, items: list[LabelItem], files: Sequence[_OutputFile]
+    resolved: ResolvedGrades, items: list[LabelItem], files: Sequence[tuple[str, Format]]
 ) -> list[dict[str, Any]]:
     gold = gold_of(resolved)
     graded = {item.query_id for item, _ in resolved.grades}
     texts = {item.query_id: item.query for item in items if item.query_id in graded}
     written = []
-    for file in files:
+    for path, form in files:
         try:
-            lost = lost_columns(file.form, "gold", gold)
+            written.append(
+                _written(path, form, gold.frame.height, lost_columns(form, "gold", gold))
+            )
         except InputError as error:
             # If a sample cannot be written in this format, the whole cannot either.
-            raise InputError(error.what, where=file.path) from None
-        written.append(file.to_dict(gold.frame.height, lost))
+            raise InputError(error.what, where=path) from None
     # A set that came without texts has none to write.
     has_texts = all(text.strip() for text in texts.values())
-    for file in files:
-        if has_texts and file.form.together:
-            queries = Queries.from_dict(texts)
-            write_eval_set(queries, gold, file.path, format=file.form.name)
+    for path, form in files:
+        if has_texts and form.together:
+            write_eval_set(Queries.from_dict(texts), gold, path, format=form.name)
         else:
-            write_gold(gold, file.path, format=file.form.name)
+            write_gold(gold, path, format=form.name)
     return written
