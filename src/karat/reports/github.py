@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from karat.errors import UsageError
 from karat.pages.formatting import gate_name, label, pair_name, plural
@@ -145,7 +145,7 @@ def _broken(match: re.Match[bytes]) -> bytes:
     return match[1] + rb"\u003a" if match[1] is not None else match[2] + rb"\u005b"
 
 
-class Guard(io.BufferedIOBase):
+class Guard:
     """A binary stream whose lines are no commands, in whichever pieces they are written."""
 
     def __init__(self, stream: Any) -> None:
@@ -175,30 +175,11 @@ class Guard(io.BufferedIOBase):
             self._stream.write(data if self._begun == _START else b"\n" + data)
             self._begun = _START
 
-    def flush(self) -> None:
-        """Hand on what was written."""
-        self._stream.flush()
-
     def close(self) -> None:
         """Leave the stream open: it belongs to whoever was here before."""
 
-    def writable(self) -> bool:
-        """Return True: this is what it is for."""
-        return True
-
-    @property
-    def name(self) -> str:
-        """Return the name of the stream, such as <stdout>."""
-        return str(getattr(self._stream, "name", ""))
-
-    def fileno(self) -> int:
-        """Return the number of the stream's file."""
-        number: int = self._stream.fileno()
-        return number
-
-    def isatty(self) -> bool:
-        """Return whether somebody looks on."""
-        return bool(self._stream.isatty())
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _beginning(written: bytes) -> bytes:
@@ -230,7 +211,7 @@ def _guarded(name: str) -> Iterator[None]:
         return
     stream.flush()
     guard = io.TextIOWrapper(
-        Guard(below),
+        cast("Any", Guard(below)),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,

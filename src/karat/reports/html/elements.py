@@ -27,17 +27,14 @@ def system_names(document: Document) -> list[str]:
     return [system["name"] for system in document["systems"]]
 
 
-def measure_names(document: Document, head: Document | None) -> list[str]:
-    """Return the measures in the order of the evaluation; stored documents have them sorted."""
-    known = [name for system in document["systems"] for name in system["measures"]]
-    in_view = [measure["name"] for measure in (head or {}).get("measures", ())]
-    compared = [row["measure"] for row in document.get("comparisons", ()) if not row["segment"]]
-    return [name for name in dict.fromkeys([*in_view, *compared, *known]) if name in set(known)]
+def measure_names(document: Document) -> list[str]:
+    """Return the measures of all systems."""
+    return list(dict.fromkeys(name for of in document["systems"] for name in of["measures"]))
 
 
 def primary_name(document: Document, head: Document | None) -> str | None:
     """Return the measure that decides: the rule's, else the view's, else the first."""
-    names = measure_names(document, head)
+    names = measure_names(document)
     deciding = (document.get("rule", {}).get("primary"), (head or {}).get("primary"))
     return next((name for name in deciding if name in names), names[0] if names else None)
 
@@ -192,24 +189,20 @@ def scale_of(values: Iterable[float | None], width: float) -> Scale:
     return Scale(low and low - room, high + room, width)
 
 
-def split_bar(parts: Sequence[tuple[str, int]], text: str, width: float) -> Drawing:
-    """Return a bar of parts side by side that make up a whole.
+def split_bar(
+    parts: Sequence[tuple[str, int]], width: float, text: str = "", *, total: int | None = None
+) -> Drawing:
+    """Return a bar of parts side by side, of a whole unless ``total`` is larger; none is unseen.
 
-    >>> bar = split_bar([("wins", 3), ("losses", 1)], "", 80)
+    >>> bar = split_bar([("wins", 3), ("losses", 1)], 80)
     >>> [(mark.kind, mark.x, mark.width) for mark in bar.marks]
     [('wins', 0.0, 60.0), ('losses', 60.0, 20.0)]
     """
-    total = sum(count for _, count in parts)
+    whole = total or sum(count for _, count in parts)
     marks, start = [], 0.0
     for kind, count in parts:
-        size = width * count / total if total else 0.0
         if count:
+            size = max(width * count / whole, 2.0)
             marks.append(Mark(kind, round(start, 1), round(size, 1)))
-        start += size
+            start += size
     return Drawing(text, width, marks)
-
-
-def count_bar(count: int, most: int, width: float) -> Drawing:
-    """Return a count as a length; any count above 0 is visible."""
-    size = round(max(width * count / most, 2.0), 1) if count and most else 0.0
-    return Drawing("", width, [Mark("count", 0.0, size)] if size else [])

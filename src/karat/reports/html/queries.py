@@ -27,10 +27,9 @@ Row = Mapping[str, Any]
 # An item, its score and its grade; None where unknown.
 Hit = tuple[str, float | None, float | None]
 
-# At most this many queries get BM25's list, fewer in a large corpus. Gold is searched as deep as
-# ``karat triage`` does, and less deep for many queries; more would take longer than evaluating.
-MOST_BM25, MOST_SCORES = 2_000, 50_000_000
-FEW_BM25, LESS_DEEP = 500, 100
+# At most this many queries get BM25's list, fewer in a large corpus; more would take longer than
+# evaluating.
+MOST_BM25, MOST_SCORES = 500, 50_000_000
 # Of more gold, the best is listed.
 MOST_GOLD = 50
 _NOTES = ("notes", "note")
@@ -216,7 +215,7 @@ class QueryDetails:
 def details_of(report: Report, queries: ReportQueries, worth: Ints) -> QueryDetails:
     """Return the queries of a report; ``worth`` orders those for which BM25 is searched."""
     staged = _first_staged(report)
-    bm25, depth, note = _bm25(report, queries, worth, staged)
+    bm25, note = _bm25(report, queries, worth, staged)
     bm25_hits, bm25_ranks = ({}, {}) if bm25 is None else (_hits(bm25), _places(bm25))
     rows = range(len(queries.ids))
     gold = {} if staged is None else gold_of(staged.gold, rows, report.index)
@@ -250,6 +249,7 @@ def details_of(report: Report, queries: ReportQueries, worth: Ints) -> QueryDeta
             "negatives": negatives.get(queries.ids[row], []),
         }
 
+    depth = None if bm25 is None else BM25_DEPTH
     return QueryDetails([detail(row) for row in rows], gold, depth, note)
 
 
@@ -359,20 +359,19 @@ def _negatives(report: Report, queries: ReportQueries) -> dict[str, list[str]]:
 
 def _bm25(
     report: Report, queries: ReportQueries, worth: Ints, staged: Staged | None
-) -> tuple[Scores | None, int | None, str | None]:
-    """Return BM25's lists for the queries of highest priority, their depth, and a note."""
+) -> tuple[Scores | None, str | None]:
+    """Return BM25's lists for the queries of highest priority, and a note on the others."""
     if staged is None:
-        return None, None, "BM25's list needs the runs, and these scores come from a store"
+        return None, "BM25's list needs the runs, and these scores come from a store"
     items = 1 if report.index is None else max(len(report.index), 1)
     chosen = sorted(worth[: min(MOST_BM25, max(MOST_SCORES // items, 1))].tolist())
     texts = {row: text for row in chosen if (text := queries.texts[row]) is not None}
-    depth = BM25_DEPTH if len(texts) <= FEW_BM25 else LESS_DEEP
-    scores, lacks = bm25_lists(report.index, staged.gold, texts, depth)
+    scores, lacks = bm25_lists(report.index, staged.gold, texts, BM25_DEPTH)
     if scores is None:
-        return None, None, lacks
+        return None, lacks
     many = plural(len(texts), "query", "queries")
     note = f"BM25 was searched for {many}, those that miss or differ most"
-    return scores, depth, note if len(chosen) < len(queries.ids) else None
+    return scores, note if len(chosen) < len(queries.ids) else None
 
 
 def items_in(detail: Row) -> list[str]:
@@ -382,8 +381,8 @@ def items_in(detail: Row) -> list[str]:
     return list(dict.fromkeys([*gold, *(hit[0] for hits in lists for hit in hits)]))
 
 
-# The characters that a file of a few megabytes has room for, and the lengths of a text.
-ROOM, LONGEST, SHORTEST = 5_000_000, 2_000, 240
+# The characters that a file of a few megabytes has room for, in all and for one text.
+ROOM, LONGEST = 5_000_000, 2_000
 
 
 def blocks_of(
@@ -404,29 +403,24 @@ def blocks_of(
     # The items and the block of each query, by priority.
     shown = [(items_in(details.queries[row]), row // size) for row in worth.tolist()]
     known = _texts_of(details, index, {item for items, _ in shown for item in items})
-    # A text is in the file once per block.
-    pairs = {(block, item) for items, block in shown for item in items if item in known}
-    total = sum(min(len(known[item]["text"]), LONGEST) for _, item in pairs)
-    longest = LONGEST if total <= ROOM else SHORTEST
     room, served = ROOM, 0
     for items, block in shown:
+        # A text is in the file once per block.
         new = [item for item in items if item in known and item not in texts[block]]
-        cost = sum(min(len(known[item]["text"]), longest) for item in new)
+        cost = sum(min(len(known[item]["text"]), LONGEST) for item in new)
         if cost > room:
             break
         room, served = room - cost, served + 1
         for item in new:
             text = known[item]["text"]
-            cut = {"text": readable(text[:longest]), "cut": len(text) > longest}
+            cut = {"text": readable(text[:LONGEST]), "cut": len(text) > LONGEST}
             texts[block][item] = cut | {"title": known[item]["title"]}
     note = None
     if served < len(shown):
         note = (
             f"this file has texts for {served:,} of {len(shown):,} queries, those that miss or "
-            f"differ most, up to {longest:,} characters each; more would make it too large"
+            f"differ most, up to {LONGEST:,} characters each; more would make it too large"
         )
-    elif longest < LONGEST:
-        note = f"texts are cut after {longest:,} characters to keep this file small"
     return blocks, note
 
 

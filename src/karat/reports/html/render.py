@@ -51,6 +51,7 @@ def context_of(document: Document, head: Document | None) -> Context:
     document = _in_order(document, head)
     charts = charts_of(document, head)
     sections = sections_of(document, head)
+    title, verdict = sections["verdict"]["title"], document.get("verdict")
     return {
         "doc": document,
         "head": head,
@@ -58,7 +59,7 @@ def context_of(document: Document, head: Document | None) -> Context:
         "contents": contents_of(sections, {chart.section for chart in charts}),
         "charts": charts,
         "specs": {chart.id: chart.spec for chart in charts},
-        "title": title_of(document),
+        "title": f"{verdict}: {title} · karat" if verdict else f"{title} · karat",
     }
 
 
@@ -118,15 +119,6 @@ def contents_of(sections: Context, charted: Collection[str]) -> list[tuple[str, 
     contents += [("failures", "Failures")] if sections["failures"] is not None else []
     contents += [("queries", "Queries"), ("provenance", "Provenance"), ("downloads", "Downloads")]
     return contents
-
-
-def title_of(document: Document) -> str:
-    """Return the title of the page: the verdict and the systems."""
-    names = ", ".join(system["name"] for system in document["systems"][:3])
-    more = len(document["systems"]) - 3
-    systems = f"{names} and {more} more" if more > 0 else names
-    verdict = document.get("verdict")
-    return f"{verdict}: {systems} · karat" if verdict else f"{systems} · karat"
 
 
 def _in_order(document: Document, head: Document | None) -> Document:

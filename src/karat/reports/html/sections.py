@@ -7,24 +7,20 @@ from collections.abc import Mapping, Sequence
 from karat.analysis.failures import MEANINGS
 from karat.evaluation.report_text import artifact_table, conventions_lines, fates_of, input_table
 from karat.measure.conventions import ANY_GRADE
-from karat.pages.formatting import NOTHING, figure, interval, percent, plural
+from karat.pages.formatting import NOTHING, percent, plural
 from karat.pages.page import Grid
 from karat.reports.html.elements import (
     Context,
     Document,
     Drawing,
-    Scale,
-    count_bar,
     link_to,
-    primary_name,
-    scale_of,
+    split_bar,
     system_names,
 )
 from karat.reports.report_page import (
     bounds_lines,
     bounds_table,
     inexact_lines,
-    open_range,
     range_table,
 )
 
@@ -43,35 +39,20 @@ _COUNTS = {
     "versions_unknown": ("unknown versions", "could not be compared with the query's as_of"),
 }
 _PLAIN = ("queries", "scored", "no_answer")
-# Widths of the drawings of bounds, and of counts.
-_BOUNDS, _COUNT = 260.0, 90.0
+# The width of the drawing of a count.
+_COUNT = 90.0
 
 
 def counts_of(document: Document, head: Document | None) -> Context:
-    """Return the counts as rows, systems as columns, then the bounds of the figures.
-
-    ``columns`` are those of the bounds that are not empty.
-    """
-    names = system_names(document)
-    primary = primary_name(document, head)
-    judged = [name for system in document["systems"] for name in system.get("bounds", {})]
-    measures = [name for name in dict.fromkeys([primary, *judged]) if name is not None]
-    bounds = [bound for name in measures for bound in _bounds(document, name)]
-    systems = zip(names, document["systems"], strict=True)
+    """Return the counts as rows, systems as columns, then what labels could change."""
     return {
-        "names": names,
+        "names": system_names(document),
         "rows": [*_count_rows(document), *_unjudged(document, head or {})],
-        "partial": [name for name, system in systems if system.get("partial")],
-        "bounds": bounds,
-        "columns": [
-            name
-            for name in ("open", "ties", "ceiling", "judged")
-            if any(bound[name] for bound in bounds)
-        ],
-        "judged": bounds_table(document) if "judged" in document else [],
-        "notes": bounds_lines(document) if "judged" in document else [],
+        "partial": [system["name"] for system in document["systems"] if system.get("partial")],
         "unjudged": range_table(document),
         "inexact": inexact_lines(document),
+        "judged": bounds_table(document) if "judged" in document else [],
+        "notes": bounds_lines(document) if "judged" in document else [],
     }
 
 
@@ -124,53 +105,6 @@ def _unjudged(document: Document, head: Document) -> list[Context]:
     about += "; k is each query's own" if own_k else ""
     name = f"unjudged in the top {'k' if own_k else head['k']}"
     return [{"name": name, "about": about, "counts": counts}]
-
-
-def _bounds(document: Document, measure: str) -> list[Context]:
-    """Return one measure of every system that has it, all on one scale."""
-    systems = document["systems"]
-    cells = [system["measures"].get(measure) for system in systems]
-    labels = [system.get("bounds", {}).get(measure) for system in systems]
-    judged_means = [None if cell is None else cell["gold_and_judge"]["mean"] for cell in labels]
-    known = [cell for cell in cells if cell is not None]
-    ends = [end for cell in known for key in ("ci", "ties") for end in cell.get(key) or ()]
-    ends += [end for cell in known for end in open_range(cell) or ()]
-    values = [cell[key] for cell in known for key in ("mean", "ceiling")]
-    scale = scale_of([*values, *ends, *judged_means], _BOUNDS)
-    return [
-        _bounded(measure, name, cell, judged, scale)
-        for name, cell, judged in zip(system_names(document), cells, judged_means, strict=True)
-        if cell is not None and cell["mean"] is not None
-    ]
-
-
-def _bounded(
-    measure: str, name: str, cell: Document, judged: float | None, scale: Scale
-) -> Context:
-    """Return a measure of one system, and the ranges of chance, ties and unjudged items."""
-    ties, opened = cell.get("ties"), open_range(cell)
-    moved = ties is not None and figure(ties[0]) != figure(ties[1])
-    figures = {
-        "mean": ("mean", figure(cell["mean"])),
-        "ends": ("interval", interval(cell["ci"])),
-        "open": ("if unjudged were judged", interval(opened)),
-        "ties": ("by tie order", interval(ties) if moved else ""),
-        "ceiling": ("ceiling", "" if cell["ceiling"] is None else figure(cell["ceiling"])),
-        "judged": ("gold and judge", "" if judged is None else figure(judged)),
-    }
-    marks = [
-        *scale.track(),
-        *scale.stretch("open", opened),
-        *(scale.stretch("ties", ties) if moved else ()),
-        *scale.stretch("interval", cell["ci"]),
-        *scale.point("ceiling", cell["ceiling"]),
-        *scale.point("value", cell["mean"]),
-        *scale.point("judged", judged),
-    ]
-    says = ", ".join(f"{about} {text}" for about, text in figures.values() if text)
-    bar = Drawing(f"{name}: {measure} {says}", _BOUNDS, marks, "accent")
-    shown = {key: text for key, (_, text) in figures.items()}
-    return {"measure": measure, "system": name, "bar": bar, **shown}
 
 
 def misses_of(document: Document, head: Document | None = None) -> Context | None:
@@ -229,7 +163,7 @@ def _class_cell(kind: str, failures: Document, most: int, *, system: str | None)
     return {
         "count": f"{count:,}",
         "share": percent(count / failures["misses"]) if count else "",
-        "bar": count_bar(count, most, _COUNT),
+        "bar": _count_bar(count, most),
         "link": link_to(**{"class": kind, "system": system}) if count and system else "",
     }
 
@@ -246,10 +180,18 @@ def _unchecked(failures: Mapping[str, Document]) -> list[tuple[str, str, str]]:
     ]
 
 
+def _count_bar(count: int, most: int) -> Drawing:
+    return split_bar([("count", count)], _COUNT, total=most)
+
+
 def _dominant(items: Sequence[Document]) -> list[tuple[str, str, Drawing]]:
     most = max(item["queries"] for item in items)
     return [
-        (item["item_id"], f"{item['queries']:,}", count_bar(item["queries"], most, _COUNT))
+        (
+            item["item_id"],
+            f"{item['queries']:,}",
+            _count_bar(item["queries"], most),
+        )
         for item in items
     ]
 

@@ -8,7 +8,6 @@ from karat.errors import UsageError
 from karat.evaluation.report_text import (
     distribution_table,
     lacks_lines,
-    measure_table,
     nothing_found,
     overlap_lines,
     rule_line,
@@ -16,7 +15,15 @@ from karat.evaluation.report_text import (
 )
 from karat.evaluation.segments import CROSS, SMALL
 from karat.measure.names import definition_named
-from karat.pages.formatting import figure, gate_name, interval, label, p_value, verdict_words
+from karat.pages.formatting import (
+    figure,
+    gate_name,
+    interval,
+    label,
+    number_range,
+    p_value,
+    verdict_words,
+)
 from karat.pages.page import VERDICT_TONES
 from karat.reports.html.elements import (
     Context,
@@ -72,7 +79,7 @@ def systems_of(document: Document, head: Document | None) -> Context:
         "pairs": pairs,
         "alone": len(pairs) == 1 and compared_names == set(names),
         "opened": len(pairs) <= MOST_OPEN,
-        "columns": [key for key in ("quartiles", "ceiling") if any(row[key] for row in rows)],
+        "ceilings": any(row["ceiling"] for row in rows),
         "notes": notes,
         "spread": distribution_table(document),
         "meanings": _meanings([row["measure"] for row in rows]),
@@ -92,7 +99,7 @@ def _delta(row: Document | None) -> Context | None:
         "word": _word(row),
         "tone": _tone(row),
         "counts": f"{wins:,} / {equal:,} / {losses:,}",
-        "split": split_bar([("wins", wins), ("equal", equal), ("losses", losses)], counts, _SPLIT),
+        "split": split_bar([("wins", wins), ("equal", equal), ("losses", losses)], _SPLIT, counts),
         "n": f"{row['n']:,}",
         "detects": figure(row["detectable"]),
         "bar": _delta_bar(row),
@@ -130,19 +137,15 @@ def _difference(row: Document) -> str:
 def _rows(document: Document, head: Document | None, compared: Rows) -> list[Context]:
     """Return a row per measure, with a cell and a difference from the baseline per system."""
     primary = primary_name(document, head)
-    header, *lines = measure_table(document)
-    table = {line[0]: dict(zip(header, line, strict=True)) for line in lines}
     baseline = baseline_name(document) or ""
     systems = system_names(document)
     rows = []
-    for name in sorted(measure_names(document, head), key=lambda name: name != primary):
+    for name in sorted(measure_names(document), key=lambda name: name != primary):
         cells = [system["measures"].get(name) for system in document["systems"]]
         known = [cell for cell in cells if cell is not None]
-        # A system may have the name of one of these columns.
-        quartiles, ceiling = (
-            "" if key in systems else table.get(name, {}).get(key, "")
-            for key in ("quartiles", "ceiling")
-        )
+        # The best reachable value, if it is below 1.
+        below = [cell["ceiling"] for cell in known if cell["better"] == "higher"]
+        below = [ceiling for ceiling in below if ceiling not in (None, 1.0)]
         rows.append(
             {
                 "measure": name,
@@ -150,9 +153,8 @@ def _rows(document: Document, head: Document | None, compared: Rows) -> list[Con
                 "lower": any(cell["better"] == "lower" for cell in known),
                 "cells": [_cell(cell) for cell in cells],
                 "deltas": [_delta(compared.get((baseline, system, name))) for system in systems],
-                "quartiles": quartiles,
                 "n": _range_of_n(known),
-                "ceiling": ceiling,
+                "ceiling": number_range(figure(min(below)), figure(max(below))) if below else "",
             }
         )
     return rows
