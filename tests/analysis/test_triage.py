@@ -9,6 +9,7 @@ from collections import Counter
 import polars as pl
 import pytest
 
+import karat
 from karat.analysis.failures import classify
 from karat.analysis.triage import QueryInspector, shared_terms, terms_of
 from karat.data.tables import Corpus, Gold, Queries, Run
@@ -442,8 +443,8 @@ def test_bm25_stands_beside_the_run_and_a_stage_of_that_name():
 
 def test_how_far_each_list_can_be_seen_is_told():
     log = [{"query_id": "first", "topk": ["a", "b"], "raw": ["a", "b", "c"], "k": 2, "k_raw": 50}]
-    depths = looked_at(log, Gold.from_dict({"first": ["a"]})).depths()
-    assert depths == {"final": 2, "stages": {"raw": 50}}
+    result = karat.triage(karat.Evaluation({"first": ["a"]}), run_of_records(log, name="s"))
+    assert result.to_dict()["depth"] == {"final": 2, "stages": {"raw": 50}}
 
 
 def test_everything_is_plain_data():

@@ -189,7 +189,7 @@ def test_a_part_of_the_queries_may_have_no_raw_list(log, run):
 
 def test_k_beyond_the_final_lists_is_told(desk, run):
     page = run("stages", "run.jsonl", *ASKED, "-k", "8").out
-    assert "the final lists end at 5, so both are compared there and not at 8" in page
+    assert "asked for the first 8, but both are compared where the lists end, at 5" in page
 
 
 def test_all_calls_may_have_failed(log, run):

@@ -106,7 +106,7 @@ def triage(
     rows = inspector.chosen(query_ids) if query_ids else inspector.worst(worst)
     texts = {row: text for row in rows if (text := inspector.text(row)) is not None}
     bm25, lacks = bm25_lists(index, staged.gold, texts, BM25_DEPTH)
-    meta = staged.final.meta
+    meta, stages = staged.final.meta, {**staged.line, **staged.beside}
     body = {
         "measure": str(chosen),
         "system": name,
@@ -116,7 +116,10 @@ def triage(
             query | ({} if commands is None else commands(query["query_id"], meta))
             for query in inspector.inspect(rows, items=index, bm25=bm25)
         ],
-        "depth": inspector.depths(),
+        "depth": {
+            "final": staged.depth(staged.final).known,
+            "stages": {name: staged.depth(lists).known for name, lists in stages.items()},
+        },
         "bm25": {"lacks": lacks} if bm25 is None else {"depth": BM25_DEPTH},
         "failures": failures.to_dict(),
         "segments": {str(by): inspector.by_segment(by) for by in evaluation.by},
@@ -251,8 +254,9 @@ class QueryInspector:
     ) -> dict[int, list[dict[str, Any]]]:
         """Return each query's gold, with its rank in each list, None where it is not found."""
         lists = {"final": self.staged.final} | ({} if bm25 is None else {"bm25": bm25})
+        earlier = {**self.staged.line, **self.staged.beside}
         ranks = {name: _judged_ranks(scores, rows) for name, scores in lists.items()}
-        stages = {name: _judged_ranks(scores, rows) for name, scores in self._stages.items()}
+        stages = {name: _judged_ranks(scores, rows) for name, scores in earlier.items()}
         relevant: dict[int, list[dict[str, Any]]] = {}
         for row, gold in gold_of(self.staged.gold, rows, items).items():
             relevant[row] = [asdict(item) for item in gold]
@@ -274,18 +278,6 @@ class QueryInspector:
                 "classes": countable(counts),
             }
         return segments
-
-    def depths(self) -> dict[str, Any]:
-        """Return how far down each list goes."""
-        staged = self.staged
-        return {
-            "final": staged.depth(staged.final).known,
-            "stages": {name: staged.depth(scores).known for name, scores in self._stages.items()},
-        }
-
-    @property
-    def _stages(self) -> dict[str, Scores]:
-        return {**self.staged.line, **self.staged.beside}
 
     @cached_property
     def _texts(self) -> Mapping[str, str]:

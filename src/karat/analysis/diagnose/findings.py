@@ -149,18 +149,18 @@ def to_fix(found: Sequence[Finding], decision: Decision | None) -> list[str]:
 
     A segment that is hurt and also scores below the others is one problem.
     """
+    if decision is None:
+        return [finding.sentence for finding in found]
     gaps = {
         (finding.figures["column"], finding.figures["segment"]): finding
         for finding in found
         if finding.rule == "segment_gap"
     }
     sentences, merged = [], []
-    hurt = [] if decision is None else [row for row in decision.cautions if row.segment]
-    for caution in hurt[:_MOST_HURT]:
-        values = caution.segment or {}
+    hurt = [(row.segment, row.because) for row in decision.cautions if row.segment]
+    for values, reason in hurt[:_MOST_HURT]:
         segment = " and ".join(f"{column} {value}" for column, value in values.items())
-        because = caution.because.replace(f" in {segment}", "", 1)
-        text = f"{decision.system if decision else ''} hurts {segment}: {because}"
+        text = f"{decision.system} hurts {segment}: {reason.replace(f' in {segment}', '', 1)}"
         gap = gaps.get((CROSS.join(values), CROSS.join(values.values())))
         if gap is not None:
             merged.append(gap)

@@ -115,20 +115,9 @@ def _cost_of(path: str) -> Measure:
 
 def score_calls(staged: Staged, measures: Sequence[Measure]) -> Scores:
     """Return the scores of the calls themselves, of a run whose lists were scored before."""
-    kinds = {
-        **dict.fromkeys(("query_id", "item_id"), pl.String),
-        **dict.fromkeys(("rank", "start", "end"), pl.Int64),
-        "score": pl.Float64,
-    }
     final = staged.final
-    run = Run(
-        pl.DataFrame(schema=kinds),
-        calls=staged.calls,
-        meta=final.meta,
-        order="rank",
-        name=final.system,
-        source=final.source,
-    )
+    facts = {"meta": final.meta, "name": final.system, "source": final.source}
+    run = replace(Run.from_dict({}), calls=staged.calls, order="rank", **facts)
     return score(run, staged.gold, measures, derived=True)
 
 
@@ -342,13 +331,17 @@ def latency_sections(document: Document) -> list[Section]:
     ]
     columns = {name: name for name in ("stage", "n", *_FIGURES, "share")}
     sections = [Section("Latency in ms", table(stages, columns), list(_notes(document)))]
+    costs = document["cost"]
     for by, segments in document["segments"].items():
+        columns = {name: name for name in (by, "n", "p50", "p90")}
+        columns |= {f"mean {name}": f"mean {name}" for name in costs}
         rows = [
-            _cells(segment["stages"][TOTAL], "p50", "p90") | _segment_cells(by, value, segment)
+            _cells(segment["stages"][TOTAL], "p50", "p90")
+            | {by: value, "n": f"{segment['n']:,}" + (" small" if segment["small"] else "")}
+            | {f"mean {name}": _figure(segment["cost"][name]["mean"]) for name in costs}
             for value, segment in segments.items()
         ]
-        grid = table(rows, {name: name for name in (by, "n", "p50", "p90")})
-        sections.append(Section(f"Total latency in ms by {label(by)}", grid))
+        sections.append(Section(f"Total latency in ms by {label(by)}", table(rows, columns)))
     if document["slowest"]:
         names = list(dict.fromkeys(name for slow in document["slowest"] for name in slow["stages"]))
         rows = [
@@ -357,28 +350,16 @@ def latency_sections(document: Document) -> list[Section]:
         ]
         columns = {"query": "query_id", **{name: name for name in ("total", *names, "text")}}
         sections.append(Section("The slowest queries", table(rows, columns)))
-    if costs := document["cost"]:
+    if costs:
         rows = [{**_cells(cost, "mean", "sum"), "what": name} for name, cost in costs.items()]
         grid = table(rows, {name: name for name in ("what", "n", "mean", "sum")})
         sections.append(Section("Cost", grid))
-        for by, segments in document["segments"].items():
-            rows = [
-                _segment_cells(by, value, segment)
-                | {name: _cells(cost, "mean")["mean"] for name, cost in segment["cost"].items()}
-                for value, segment in segments.items()
-            ]
-            grid = table(rows, {name: name for name in (by, "n", *costs)})
-            sections.append(Section(f"Mean cost by {label(by)}", grid))
     return sections
 
 
 def _cells(amount: Document, *names: str) -> dict[str, Any]:
     """Return the figures of a stage or cost as text, each with its interval."""
     return {"n": amount["n"], **{name: _figure(amount[name]) for name in names or _FIGURES}}
-
-
-def _segment_cells(by: str, value: str, segment: Document) -> dict[str, str]:
-    return {by: value, "n": f"{segment['n']:,}" + (" small" if segment["small"] else "")}
 
 
 def _notes(document: Document) -> Iterator[str]:

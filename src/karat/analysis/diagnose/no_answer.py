@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,6 +67,12 @@ class EvidenceScores:
         up_to = np.searchsorted(ordered, self.wanted, "right").sum()
         return float(below + up_to) / (2 * len(self.wanted) * len(self.unwanted))
 
+    @cached_property
+    def units(self) -> Ints:
+        """The number of each score's unit, wanted scores first."""
+        both = np.concatenate((self.wanted_unit, self.unwanted_unit))
+        return np.unique(both, return_inverse=True)[1].astype(np.int64)
+
 
 class ScoreThreshold(NamedTuple):
     """A threshold and its gap: all thresholds above ``above`` and up to ``up_to`` do the same.
@@ -90,7 +97,7 @@ def best_threshold(scores: EvidenceScores) -> ScoreThreshold:
     ScoreThreshold(threshold=6.5, above=5.0, up_to=8.0)
     """
     ordered = _OrderedScores(scores)
-    once = np.ones((1, int(ordered.unit.max()) + 1), dtype=np.int64)
+    once = np.ones((1, int(scores.units.max()) + 1), dtype=np.int64)
     above, up_to = ordered.gaps(once)
     threshold = float(_middle(above, up_to)[0])
     low = float(above[0])
@@ -138,7 +145,7 @@ class _OrderedScores:
         order = np.argsort(-both, kind="stable")
         self.scores = both[order]
         self.wanted: Mask = order < len(scores.wanted)
-        self.unit = _units(scores)[order]
+        self.unit = scores.units[order]
         self.first = np.flatnonzero(np.append(True, self.scores[1:] != self.scores[:-1]))
 
     def gaps(self, counts: Ints) -> tuple[Values, Values]:
@@ -163,15 +170,9 @@ class _OrderedScores:
         return above, values[lowest]
 
 
-def _units(scores: EvidenceScores) -> Ints:
-    """Return the number of each score's unit, wanted scores first."""
-    both = np.concatenate((scores.wanted_unit, scores.unwanted_unit))
-    return np.unique(both, return_inverse=True)[1].astype(np.int64)
-
-
 def _drawn(scores: EvidenceScores, resamples: int, seed: int) -> Iterator[Ints]:
     """Yield how often each unit is drawn, in chunks of (resamples, units)."""
-    unit, split = _units(scores), len(scores.wanted)
+    unit, split = scores.units, len(scores.wanted)
     n = int(unit.max()) + 1
     wanted, unwanted = (np.bincount(part, minlength=n) > 0 for part in (unit[:split], unit[split:]))
     strata = [wanted & ~unwanted, ~wanted & unwanted, wanted & unwanted]

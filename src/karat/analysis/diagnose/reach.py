@@ -108,16 +108,15 @@ def _share(
     found: int, whole: int, scores: Scores, independent: int | None = None
 ) -> dict[str, Any]:
     """Return a share of things that each count once, with Clopper and Pearson's interval."""
-    several = whole > 1 and len(scores.query_ids) > 1 and scores.conventions.interval != "none"
     ends = None
-    if several:
+    if whole > 1 and len(scores.query_ids) > 1 and scores.conventions.interval != "none":
         rests_on = whole if independent is None else independent
-        ends = share_interval(found, whole, rests_on, confidence=scores.conventions.ci)
+        ends = list(share_interval(found, whole, rests_on, confidence=scores.conventions.ci))
     return {
         "found": found,
         "never": whole - found,
         "share": found / whole if whole else None,
-        "ci": None if ends is None else list(ends),
+        "ci": ends,
     }
 
 

@@ -539,7 +539,8 @@ class Case:
         changed = self.answered & (before != after)
         unlogged = changed & ~self.way.reordered.logged
         in_order, _ = kept_order(self.staged, self.way, unlogged)
-        return changed & ~in_order
+        moved: Mask = changed & ~in_order
+        return moved
 
 
 def with_ages(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:

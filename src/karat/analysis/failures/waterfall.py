@@ -73,9 +73,7 @@ def waterfall(staged: Staged, measure: Measure | str) -> SystemAnalysis:
         "ceiling": aggregates.mean(ceiling[known]),
         "value": aggregates.mean(values),
         "n": int(known.sum()),
-        "parts": _parts(
-            columns, unknown, scores, known, float(np.max(ceiling[known], initial=0.0))
-        ),
+        "parts": _parts(columns, unknown, scores, known, top),
         "unknown": unknown,
         "ends_at": staged.ends_above(measure.k),
     }

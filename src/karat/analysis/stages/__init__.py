@@ -285,7 +285,7 @@ def _sections(system: Document) -> Iterator[Section]:
     if system["raw"] is not None:
         yield _raw_section(system["raw"], depth)
     if system["effect"] is not None:
-        yield from _effect_sections(system["effect"], depth)
+        yield from _effect_sections(system["effect"])
     yield from _step_sections(system["stages"])
     if system["parts"] is not None:
         yield _parts_section(system["parts"])
@@ -300,31 +300,21 @@ def _sections(system: Document) -> Iterator[Section]:
 def _raw_section(raw: Document, depth: Document) -> Section:
     grid = [["measure", "mean", "n"]]
     grid += [[name, measured(cell), str(cell["n"])] for name, cell in raw.items()]
-    lines = []
-    if depth["beyond_log"]:
-        lines.append(
-            f"asked for the first {depth['asked']:,}, but the raw lists end at {depth['used']:,}:"
-            " what lies below is beyond the log"
-        )
+    lines = _end_lines(depth, "the raw lists end")
     if depth["without_raw"]:
-        lines.append(
-            f"{plural(depth['without_raw'], 'query has', 'queries have')} no raw list;"
-            " the next list that is logged stands for it"
-        )
+        queries = plural(depth["without_raw"], "query has", "queries have")
+        lines.append(f"{queries} no raw list; the next list that is logged stands for it")
     return Section("raw retriever", grid, lines)
 
 
-def _effect_sections(effect: Document, depth: Document) -> Iterator[Section]:
-    lines, k = [_RULE], effect["k"]
-    if k["beyond_log"] and k["used"] < k["asked"]:
-        end, searched = f"{k['used']:,}", f"{k['asked']:,}"
-        lines.append(
-            f"the final lists end at {end}, so both are compared there and not at {searched}"
-        )
-    elif k["beyond_log"]:
-        lines.append(
-            f"no list goes to {k['asked']:,}; below {depth['final']:,} nothing counts as found"
-        )
+def _end_lines(depth: Document, ends: str) -> list[str]:
+    """Return a note if lists end above the depth that was asked for."""
+    line = f"asked for the first {depth['asked']:,}, but {ends} at {depth['used']:,}"
+    return [line] if depth["used"] < depth["asked"] else []
+
+
+def _effect_sections(effect: Document) -> Iterator[Section]:
+    lines = [_RULE, *_end_lines(effect["k"], "both are compared where the lists end,")]
     for grid in comparison_tables(effect).values():
         yield Section("from raw to final", grid, lines)
     for title, grid in compared_segments(effect).items():
@@ -350,12 +340,7 @@ def _step_sections(steps: Sequence[Document]) -> Iterator[Section]:
             row = _primary(move["change"])
             word = NOTHING if row is None else verdict_words(row)
             rows = [move["change"].get(name, _UNMEASURED) for name in names]
-            deltas = [
-                f"{change(row['delta'])}{PART}{interval(row['ci'])}"
-                if row["ci"]
-                else change(row["delta"])
-                for row in rows
-            ]
+            deltas = [f"{change(row['delta'])}{PART}{interval(row['ci'])}" for row in rows]
             grid.append([label(move["stage"]), word, *deltas])
         text = f"verdict by {names[0]}, corrected for the {len(moves)} stages (holm)"
         yield Section("change from the stage before", grid, [text])
@@ -369,8 +354,7 @@ def _means(cells: Document, names: Sequence[str], in_full: Sequence[str]) -> lis
     """Return the means of some measures, those ``in_full`` with their intervals."""
     known = {name: cells.get(name, _UNMEASURED) for name in names}
     return [
-        measured(cell) if name in in_full and cell["ci"] else figure(cell["mean"])
-        for name, cell in known.items()
+        measured(cell) if name in in_full else figure(cell["mean"]) for name, cell in known.items()
     ]
 
 
@@ -384,10 +368,8 @@ def _parts_section(parts: Document) -> Section:
     depth = parts["depth"]
     fused = f"{parts['fused']['found']:,} in the fused list, {parts['lost']:,} lost by fusing"
     gold = f"{parts['gold']:,} in all, {parts['together']:,} in some part, {fused}"
-    lines = [f"gold in the first {depth['used']:,}: {gold}; alone: in no other part"]
-    if depth["beyond_log"]:
-        lines.append(f"asked for the first {depth['asked']:,}; a list ends at {depth['used']:,}")
-    return Section("parts of the fusion", grid, lines)
+    line = f"gold in the first {depth['used']:,}: {gold}; alone: in no other part"
+    return Section("parts of the fusion", grid, [line, *_end_lines(depth, "a list ends")])
 
 
 def _router_sections(router: Document) -> Iterator[Section]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -135,11 +135,13 @@ def stress(
     sources, documents = [], []
     if run is not None:
         lists = lists_of_run(evaluation.open(run).read(), evaluation, chosen)
+        corpus, queries = evaluation.corpus, evaluation.queries
+        context = BuildContext() if corpus is None else BuildContext(corpus=lambda: corpus)
+        negatives_by_query = test.negatives(context, queries_from(queries) if queries else [])
         sources.append(lists)
-        documents.append(_stress_lists(lists, test, test.mine_for_run))
-    mined: dict[str, Negatives] = {}
+        documents.append(_stress_lists(lists, test, negatives_by_query))
     for system in systems if run is None else ():
-        lists, document = _stress_system(system, test, mined, open_bar)
+        lists, document = _stress_system(system, test, open_bar)
         sources.append(lists)
         documents.append(document)
     correct_p([scenario for document in documents for scenario in document["scenarios"]])
@@ -174,32 +176,33 @@ def _check_negatives(negatives: str | None, edits: Sequence[Edit]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _StressTest:
-    """What is measured, on which queries, under which edits; ``source`` is that of negatives."""
+    """What is measured, on which queries, under which edits; ``source`` is that of negatives.
+
+    ``mined`` holds negatives by the chunker of their corpus.
+    """
 
     evaluation: Evaluation
     edits: Sequence[Edit]
     query_ids: Sequence[str]
     source: str | None
+    mined: dict[str, Negatives] = field(default_factory=dict)
 
-    def mine(
+    def negatives(
         self,
         context: BuildContext,
         queries: Sequence[Query],
         chunker: Mapping[str, Any] | None = None,
     ) -> Negatives:
-        """Return the best items by BM25 for every query of the test."""
-        chosen = set(self.query_ids)
-        test_queries = [query for query in queries if query.query_id in chosen]
-        with isolate_user_code():
-            return mine_negatives(
-                context, test_queries, most_negatives(self.edits), chunker=chunker
-            )
-
-    def mine_for_run(self) -> Negatives:
-        """Return negatives from the corpus as it is."""
-        corpus, queries = self.evaluation.corpus, self.evaluation.queries
-        context = BuildContext() if corpus is None else BuildContext(corpus=lambda: corpus)
-        return self.mine(context, [] if queries is None else queries_from(queries))
+        """Return the negatives of the eval set, or the best items of a corpus by BM25."""
+        if self.source != MINED:
+            return own_negatives(self.evaluation.gold)
+        key = json.dumps(chunker, sort_keys=True)
+        if key not in self.mined:
+            chosen, most = set(self.query_ids), most_negatives(self.edits)
+            test_queries = [query for query in queries if query.query_id in chosen]
+            with isolate_user_code():
+                self.mined[key] = mine_negatives(context, test_queries, most, chunker=chunker)
+        return self.mined[key]
 
 
 def _negatives_source(
@@ -228,7 +231,7 @@ def _negatives_source(
 
 
 def _stress_system(
-    system: SearchedSystem, test: _StressTest, mined: dict[str, Negatives], open_bar: OpenBar
+    system: SearchedSystem, test: _StressTest, open_bar: OpenBar
 ) -> tuple[ListSource, dict[str, Any]]:
     """Edit a system's retrieved lists, and run all later stages again."""
     corpus = test.evaluation.corpus
@@ -237,28 +240,17 @@ def _stress_system(
         system = replace(system, context=replace(system.context, corpus=lambda: corpus))
     # Each query is asked, run again as it is, and run again after each edit.
     calls = len(test.query_ids) * (2 + len(test.edits))
-    chunker = system.config.chunker
-    # Systems over the same chunks share their negatives.
-    key = json.dumps(chunker, sort_keys=True)
-
-    def mine() -> Negatives:
-        if key not in mined:
-            mined[key] = test.mine(system.context, system.queries, chunker)
-        return mined[key]
-
     with open_bar(system.config.name, calls) as bar:
         lists = lists_of_system(system, test.evaluation, test.query_ids, bar)
-        return lists, _stress_lists(lists, test, mine)
+        negatives = test.negatives(system.context, system.queries, system.config.chunker)
+        return lists, _stress_lists(lists, test, negatives)
 
 
-def _stress_lists(
-    lists: ListSource, test: _StressTest, mine: Callable[[], Negatives]
-) -> dict[str, Any]:
+def _stress_lists(lists: ListSource, test: _StressTest, candidates: Negatives) -> dict[str, Any]:
     """Return what every edit does to these lists, as plain data."""
     negatives: dict[str, list[str]] = {}
     unknown = 0
     if test.source is not None:
-        candidates = own_negatives(test.evaluation.gold) if test.source == OWN else mine()
         for name in lists.entries:
             items = candidates.get(name, [])
             negatives[name] = [item for item in items if lists.knows(name, item)]
