@@ -60,6 +60,15 @@ def test_a_request_that_comes_a_byte_at_a_time_is_not_waited_for(listening, monk
         trickle(slow, 5)
 
 
+def test_later_requests_are_not_waited_for_either(listening, monkeypatch):
+    monkeypatch.setattr(server, "HEADER_SECONDS", 0.5)
+    whole = b"GET /assets/api.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with closing(connected(listening, whole)) as kept:
+        assert kept.recv(100_000).startswith(b"HTTP/1.1 200")
+        with pytest.raises(ConnectionError):
+            trickle(kept, 5)
+
+
 def trickle(connection: socket.socket, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -67,10 +76,11 @@ def trickle(connection: socket.socket, seconds: float) -> None:
         time.sleep(0.1)
 
 
-def test_after_an_answer_the_next_request_has_its_own_time(listening, monkeypatch):
+def test_after_an_answer_the_next_request_has_its_own_time(saved, monkeypatch):
     monkeypatch.setattr(server, "HEADER_SECONDS", 3.0)
     whole = b"GET /assets/api.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    with closing(connected(listening)) as kept:
+    app = create_app(Settings(store=str(saved / "history.db")))
+    with bench_listening(app) as listening, closing(connected(listening)) as kept:
         for _ in range(3):
             time.sleep(1.2)
             kept.sendall(whole)

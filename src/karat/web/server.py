@@ -239,49 +239,25 @@ def _exit_now() -> None:
 
 
 class TimedConnection(H11Protocol):
-    """A connection of uvicorn that ends when no whole request comes."""
+    """A connection of uvicorn that ends when the headers of a request do not come in time."""
 
     _deadline: asyncio.TimerHandle | None = None
-    _unread = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
+        """Wait for the first request; uvicorn itself waits for the later ones to begin."""
         super().connection_made(transport)
-        self._wait()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._stop_waiting()
-        super().connection_lost(exc)
+        self._deadline = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
     def handle_events(self) -> None:
-        """Stop waiting once the headers of a request are complete."""
-        before = self.cycle
+        """Wait for the rest of headers that have begun."""
         super().handle_events()
-        if self.cycle is not before:
-            self._stop_waiting()
-
-    def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        self._wait()
-        super().on_response_complete()
-
-    def _wait(self) -> None:
-        self._stop_waiting()
-        self._unread = self.transport.get_write_buffer_size()
-        self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)
-
-    def _stop_waiting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        answered = self.cycle is None or self.cycle.response_complete
+        if not (answered and self.conn.trailing_data[0]):
+            if self._deadline is not None:
+                self._deadline.cancel()
             self._deadline = None
-
-    def _give_up(self) -> None:
-        """Close the connection, unless the client still reads the last answer."""
-        if 0 < self.transport.get_write_buffer_size() < self._unread:
-            self._wait()
-        else:
-            self.transport.abort()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
 
 @contextmanager
