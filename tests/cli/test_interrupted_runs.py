@@ -132,8 +132,8 @@ def test_ctrl_c_while_scoring_costs_no_log(run, place, monkeypatch):
     done = run("run", "--quiet")
     assert done.code == 130
     assert done.err == (
-        "karat: interrupted before the report; runs/a.jsonl, runs/b.jsonl are whole: "
-        "run it again to go on\n"
+        "karat: interrupted before the report; run it again: "
+        "runs/a.jsonl, runs/b.jsonl will be reused\n"
     )
 
 

@@ -32,20 +32,9 @@ VERDICT_TONES: Mapping[str, Tone] = {
 # Headers of columns that hold words: these are aligned left, numbers right.
 _WORD_HEADERS = {
     *("change", "file", "sha256", "text", "verdict", "class", "query", "stage", "source", "item"),
-    *(
-        "doc",
-        "near-duplicate",
-        "because",
-        "what",
-        "rule",
-        "measure",
-        "system",
-        "segment",
-        "version",
-        "chosen",
-        "BM25",
-    ),
-    *("its gold", "index version", "chunker", "embedding model", "reranker model", "spread"),
+    *("doc", "near-duplicate", "because", "what", "rule", "measure", "system", "segment"),
+    *("version", "chosen", "BM25", "its gold", "index version", "chunker", "embedding model"),
+    *("reranker model", "spread"),
 }
 
 

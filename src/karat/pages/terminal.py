@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import shutil
 from collections.abc import Sequence
 
 from rich import box
@@ -43,17 +42,9 @@ _ASCII = str.maketrans(BLOCKS, ASCII_BLOCKS)
 
 def standard_console() -> Console:
     """Return the console of standard output, of a fixed width where there is no terminal."""
-    columns = os.environ.get("COLUMNS", "")
-    width = int(columns) if columns.isdecimal() else 0
-    if not width:
-        try:
-            width = os.get_terminal_size(sys.stdout.fileno()).columns
-        except (OSError, ValueError, AttributeError):
-            width = 0
+    width = shutil.get_terminal_size((PIPED_WIDTH, 25)).columns
     # Without a height Rich takes any dumb terminal for one of 80 columns.
-    return _Console(
-        width=width or PIPED_WIDTH, height=25, markup=False, emoji=False, highlight=False
-    )
+    return _Console(width=width, height=25, markup=False, emoji=False, highlight=False)
 
 
 def show_page(page: Page, console: Console) -> None:

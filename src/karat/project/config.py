@@ -123,10 +123,6 @@ class Config(ConfigForm):
         alone = self.queries is not None and self.gold is not None and self.queries != self.gold
         return self.mapping if alone else self.mapping.together()
 
-    def with_fields(self, more_fields: Fields) -> Config:
-        """Return the config with fields of the command line in place of its own."""
-        return self.model_copy(update={"mapping": self.mapping.updated(more_fields)})
-
     @property
     def conventions(self) -> Conventions:
         """Return the profile's conventions with the settings and the seed put in."""
@@ -201,9 +197,9 @@ def read_config(path: str | Path) -> Config:
     data = {key: value for key, value in file.data.items() if value is not None}
     entries = data.pop("gates", [])
     form = validate(ConfigForm, data, file.place)
-    config = Config(
-        **dict(form), folder=Path(path).parent, place=file.place, digest=_digest(file.data)
-    )
+    meaning = json.dumps(file.data, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(meaning.encode()).hexdigest()
+    config = Config(**dict(form), folder=Path(path).parent, place=file.place, digest=digest)
     _check(config, file.place)
     gates, left_out = parse_gates(entries, file.place.at("gates"), config.conventions)
     systems = parse_systems(config.systems, file.place.at("systems"))
@@ -237,8 +233,3 @@ def _check(config: Config, place: Place) -> None:
         check("primary", lambda: parse_measure(primary, conventions=conventions))
     check("fields", lambda: Fields(config.fields))
     check("by", lambda: [By.parse(column) for column in config.by])
-
-
-def _digest(data: object) -> str:
-    meaning = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(meaning.encode()).hexdigest()

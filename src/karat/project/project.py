@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -133,10 +133,14 @@ class Project:
             report_search(results[-1])
         refuse_all_failed(results)
         logs = [str(plan.logs[system_config.name]) for system_config in plan.system_configs]
-        with _keeping_logs(plan):
+        try:
             made = report(
                 evaluation, *logs, compare=config.compare, rule=self._rule(), details=details
             )
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"interrupted before the report; run it again: {', '.join(logs)} will be reused"
+            ) from None
         # Versions that the file does not name are those of the logs: a log that is reused was not
         # made by the code that is checked out now.
         return replace(
@@ -242,27 +246,23 @@ class Project:
         """
         config = self.config
         names = list(dict.fromkeys(self._systems or config.system_configs))
-        known = [name for name in names if name in config.system_configs]
+        # No report may replace a file that is read, nor a log.
+        inputs = [*config.files, *taken]
+        context = build_context_of(config, self.path.parent.absolute())
+        for name in names:
+            if name in config.system_configs:
+                inputs += sorted(map(str, files_of(config.system_configs[name], context)))
+                log = Path(config.path(config.runs)) / f"{safe_file_name(name)}.jsonl"
+                inputs += [str(log), str(part_of(log)), str(failed_log(log))]
         return parse_outputs(
             [*(config.output(text) for text in config.outputs), *more],
-            inputs=[*self._files(known), *taken],
+            inputs=inputs,
             stdout_taken=stdout_taken,
             forms=forms,
             systems=len(names),
             names=names,
             profile=config.profile,
         )
-
-    def _files(self, systems: Sequence[str]) -> list[str]:
-        """Return what no report may replace: every file that is read, and the logs."""
-        config = self.config
-        files = list(config.files)
-        context = build_context_of(config, self.path.parent.absolute())
-        for name in systems:
-            files += sorted(map(str, files_of(config.system_configs[name], context)))
-            log = Path(config.path(config.runs)) / f"{safe_file_name(name)}.jsonl"
-            files += [str(log), str(part_of(log)), str(failed_log(log))]
-        return files
 
     def _rule(self) -> Rule:
         config = self.config
@@ -321,9 +321,14 @@ class Project:
         file = config.queries or config.gold
         if config.profile != STORY or not config.system_configs:
             return None
-        if file is not None and not _holds_no_queries(config.path(file)):
-            return None
-        source = Source("nothing asked") if file is None else Source.of(Path(config.path(file)))
+        source = Source("nothing asked")
+        if file is not None:
+            try:
+                if read_story_queries(config.path(file)):
+                    return None
+            except InputError:
+                return None
+            source = Source.of(Path(config.path(file)))
         # A story that cannot be read is refused, whether anything is asked or not.
         corpus = config.file(config.corpus)
         texts = None if corpus is None else read_corpus(corpus, fields=config.mapping)
@@ -477,24 +482,3 @@ def check_eval_set(
     digest = {"config_digest": config.digest} if config.digest else {}
     source = None if limits is None else limits.source
     return replace(result, inputs={**result.inputs, "gates": source, **digest})
-
-
-def _holds_no_queries(path: str) -> bool:
-    """Return whether a file is a list of queries with nothing in it."""
-    try:
-        return not read_story_queries(path)
-    except InputError:
-        return False
-
-
-@contextmanager
-def _keeping_logs(plan: SearchPlan) -> Iterator[None]:
-    """Say that Ctrl-C while scoring costs no log."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        logs = ", ".join(map(str, plan.logs.values()))
-        verb = "is" if len(plan.logs) == 1 else "are"
-        raise KeyboardInterrupt(
-            f"interrupted before the report; {logs} {verb} whole: run it again to go on"
-        ) from None

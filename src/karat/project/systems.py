@@ -145,13 +145,17 @@ def plan_search(
     if options.resume and options.restart:
         raise UsageError("--resume continues a log and --restart starts over; give one of them")
     path = config_path(config)
-    settings = read_config(path).with_fields(fields or Fields())
+    settings = read_config(path)
+    settings = settings.model_copy(update={"mapping": settings.mapping.updated(fields or Fields())})
     system_configs = _chosen_systems(settings, systems)
     some = ".sample" if limit is not None or only else ""
     # A log of some queries does not replace the log of all.
     usual = str(Path(settings.path(settings.runs)) / f"{SYSTEM_PLACEHOLDER}{some}.jsonl")
     logs = log_paths(system_configs, output or usual)
-    _refuse_inputs_as_logs(settings, logs)
+    inputs = {os.path.realpath(name) for name in settings.files}
+    for log in logs.values():
+        if os.path.realpath(log) in inputs:
+            raise UsageError(f"output {str(log)!r} is also an input; choose another name")
     queries, source = _chosen_queries(settings, path, only, limit)
     return SearchPlan(
         settings,
@@ -188,13 +192,6 @@ def _chosen_systems(config: Config, names: Sequence[str] | None) -> list[SystemC
         if name not in system_configs:
             raise unknown("system", name, system_configs)
     return [system_configs[name] for name in dict.fromkeys(names or system_configs)]
-
-
-def _refuse_inputs_as_logs(config: Config, logs: Mapping[str, Path]) -> None:
-    inputs = {os.path.realpath(name) for name in config.files}
-    for log in logs.values():
-        if os.path.realpath(log) in inputs:
-            raise UsageError(f"output {str(log)!r} is also an input; choose another name")
 
 
 def _chosen_queries(
