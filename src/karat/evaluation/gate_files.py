@@ -22,8 +22,8 @@ from karat.measure.names import Measure, parse_measure
 
 # A line, a mapping, several of them, or the name of a gate file.
 Gates = str | os.PathLike[str] | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
-_YAML = (".yaml", ".yml", ".json")
-_FILES = (*_YAML, ".txt", ".md")
+_SENTENCES = (".txt", ".md")
+_FILES = (".yaml", ".yml", ".json", *_SENTENCES)
 _NO_GATE = "holds no gate on retrieval; write one such as '- R@5 >= 0.90'"
 
 # The keys of a karat.yaml, which may stand beside its gates; karat.project says what they mean.
@@ -61,19 +61,11 @@ def gates_of(gates: Gates, conventions: Conventions | None) -> GateSet:
 def read_gate_file(path: str | Path, *, conventions: Conventions | None = None) -> GateSet:
     """Return the gates of a file, or of standard input for ``-``.
 
-    YAML, or a text file with a sentence in each line.
+    A .txt or .md file has a sentence in each line; any other file is YAML.
     """
-    is_yaml = str(path).casefold().endswith(_YAML)
-    # A file that can be read again, as lines.
-    maybe_text = not is_yaml and str(path) != "-" and Path(path).is_file()
-    try:
-        file = read_yaml(path)
-    except InputError:
-        if not maybe_text:
-            raise
+    if str(path).casefold().endswith(_SENTENCES):
         return _read_sentences(path, conventions)
-    if maybe_text and not isinstance(file.data, list | dict):
-        return _read_sentences(path, conventions)
+    file = read_yaml(path)
     gates, left_out = parse_gates(file.data, file.place, conventions)
     if not gates:
         raise file.place.error(_NO_GATE)

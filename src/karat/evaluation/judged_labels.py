@@ -5,7 +5,6 @@ Hit and recall stay on gold: what a judge adds would make them look better than 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -22,7 +21,9 @@ from karat.formats.files import open_input
 from karat.formats.labels import check_highest_grade, count_failed, no_grades_error
 from karat.formats.readers import read_gold
 from karat.formats.registry import detect_format
+from karat.measure.aggregates import mean
 from karat.measure.conventions import Conventions
+from karat.measure.kernels.ranks import unjudged_share
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
 from karat.measure.ranked import is_budget
@@ -162,14 +163,8 @@ def _unjudged(scores: Scores, measure: Measure) -> float | None:
     """Return the share of the hits within the measure's cut-off that has no judgment."""
     if measure.k is None or is_budget(measure.k) or scores.trace is None:
         return None
-    ranked = scores.trace.ranked
-    listed = np.minimum(ranked.returned, ranked.limit(measure.k))
-    judged = np.bincount(ranked.hits.query[ranked.top(measure.k)], minlength=ranked.n)
-    settled = judged + ranked.repeated(measure.k)
-    rows = ~np.isnan(scores.values(str(measure))) & (listed > 0)
-    if not rows.any():
-        return None
-    return 1 - math.fsum((settled[rows] / listed[rows]).tolist()) / int(rows.sum())
+    scored = ~np.isnan(scores.values(str(measure)))
+    return mean(unjudged_share(scores.trace.ranked, measure.k)[scored])
 
 
 def reversed_by_labels(bounds: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class DrawnInterval:
     """The ends of an interval, and how it came about.
 
     ``mean`` is that of the draws. Of these, ``skipped`` had a judge no better than chance, or
@@ -139,7 +139,7 @@ def beta_interval(
     confidence: float = 0.95,
     draws: int = BETA_DRAWS,
     seed: int = 0,
-) -> Interval | None:
+) -> DrawnInterval | None:
     """Return an interval by draws from Beta distributions, as if all things were independent.
 
     The judged share comes from Beta(K + 1, N - K + 1), sensitivity from Beta(TP + 1, FN + 1)
@@ -164,10 +164,10 @@ def beta_interval(
         return None
     shares = np.sort(shares)
     ends, drawn = (float(shares[low]), float(shares[high])), ("share", *_RATES)
-    return Interval(*ends, float(shares.mean()), draws, draws - n, drawn)
+    return DrawnInterval(*ends, float(shares.mean()), draws, draws - n, drawn)
 
 
-def cluster_interval(groups: Values, plan: Resampling) -> Interval | None:
+def cluster_interval(groups: Values, plan: Resampling) -> DrawnInterval | None:
     """Return an interval by resampling whole groups, such as the things of one query.
 
     ``groups`` has one row per group and its counts in ``COLUMNS``. The judged share, sensitivity
@@ -182,7 +182,7 @@ def cluster_interval(groups: Values, plan: Resampling) -> Interval | None:
     return _by_cluster([_checked(groups)], plan)
 
 
-def cluster_difference(first: Values, second: Values, plan: Resampling) -> Interval | None:
+def cluster_difference(first: Values, second: Values, plan: Resampling) -> DrawnInterval | None:
     """Return the interval of the second corrected share less the first, by the same resamples.
 
     Row g of both is of the same group, and both have the same judge: its tp, fn, tn and fp are
@@ -202,7 +202,7 @@ def _checked(groups: Values) -> Values:
     return table
 
 
-def _by_cluster(tables: Sequence[Values], plan: Resampling) -> Interval | None:
+def _by_cluster(tables: Sequence[Values], plan: Resampling) -> DrawnInterval | None:
     """Return the interval of a corrected share, or of the second share less the first."""
     counts = [int(np.count_nonzero(table[:, 0] + table[:, 2])) for table in tables]
     if min(counts) < 2:
@@ -239,7 +239,7 @@ def _by_cluster(tables: Sequence[Values], plan: Resampling) -> Interval | None:
     places = np.array([NORMAL.cdf(-reach), NORMAL.cdf(reach)]) * (len(values) - 1)
     low, high = np.interp(places, np.arange(len(values)), values).tolist()
     skipped = len(every) - len(values)
-    return Interval(low, high, float(values.mean()), len(every), skipped, tuple(drawn))
+    return DrawnInterval(low, high, float(values.mean()), len(every), skipped, tuple(drawn))
 
 
 def _beta(rng: np.random.Generator, good: float, bad: float, draws: int) -> Values:
