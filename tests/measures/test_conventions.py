@@ -129,7 +129,7 @@ def test_missing_queries_can_be_skipped():
 
 def test_a_query_without_gold_is_not_scored_and_is_counted():
     scores = karat.evaluate(Run({"q": {"a": 1.0}, "x": {"a": 1.0}}), Gold({"q": ["a"]}), "RR")
-    assert scores.query_ids == ["q"]
+    assert scores.query_ids == ("q",)
     assert scores.counts.not_in_gold == 1
 
 

@@ -43,7 +43,7 @@ class Meeting:
     what failed calls said; queries marked ``no_answer`` are in none of these. ``found`` says
     that a relevant item was returned for its query, ``occurs`` that one was for any query.
     ``gold`` and ``returned`` (``item_id`` and, where the run tells it, ``doc_id``) are ids,
-    sorted; those returned are kept only where nothing was found.
+    sorted; those returned are kept only where nothing was found, and None stands for no ids.
     """
 
     queries: int = 0
@@ -53,15 +53,14 @@ class Meeting:
     found: bool = False
     occurs: bool = False
     reasons: Mapping[str, int] = field(default_factory=dict)
-    gold: pl.Series = field(default_factory=lambda: pl.Series("item_id", [], dtype=pl.String))
-    returned: pl.DataFrame = field(
-        default_factory=lambda: pl.DataFrame(schema={"item_id": pl.String})
-    )
+    gold: pl.Series | None = None
+    returned: pl.DataFrame | None = None
 
     def __add__(self, other: Meeting) -> Meeting:
         """Return the sum of two meetings."""
         found = self.found or other.found
-        both = pl.concat([self.returned, other.returned], how="diagonal")
+        gold = [ids.to_frame() for ids in (self.gold, other.gold) if ids is not None]
+        returned = [ids for ids in (self.returned, other.returned) if ids is not None]
         return Meeting(
             queries=self.queries + other.queries,
             answers=self.answers + other.answers,
@@ -70,8 +69,8 @@ class Meeting:
             found=found,
             occurs=self.occurs or other.occurs,
             reasons=Counter(self.reasons) + Counter(other.reasons),
-            gold=_few(pl.concat([self.gold, other.gold]).to_frame())["item_id"],
-            returned=both.clear() if found else _few(both),
+            gold=_few(pl.concat(gold))["item_id"] if gold else None,
+            returned=_few(pl.concat(returned, how="diagonal")) if returned and not found else None,
         )
 
 
@@ -136,6 +135,8 @@ def add_other_stages(meeting: Meeting, beside: pl.DataFrame) -> Meeting:
     Their ids then are those of these lists, so that what was found there shows that they are
     real; a stage that shares nothing shows nothing.
     """
+    if meeting.returned is None:
+        return meeting
     items = meeting.returned["item_id"]
     for ids in beside.partition_by("stage", include_key=False):
         if len(_in_both(ids["item_id"], items)):
@@ -214,9 +215,17 @@ class _Sides:
     corpus_name: str
 
     @cached_property
+    def gold_ids(self) -> pl.Series:
+        """The relevant items of the gold."""
+        known = self.meeting.gold
+        return pl.Series("item_id", [], dtype=pl.String) if known is None else known
+
+    @cached_property
     def returned(self) -> pl.DataFrame:
         """Each returned item with its document: the run's word, the corpus's, else the id's."""
-        return self._with_documents(self.meeting.returned)
+        known = self.meeting.returned
+        nothing = pl.DataFrame(schema={"item_id": pl.String})
+        return self._with_documents(nothing if known is None else known)
 
     @cached_property
     def units(self) -> pl.Series:
@@ -228,7 +237,7 @@ class _Sides:
     def meet(self) -> bool:
         """Whether a relevant item was returned, for whatever query."""
         meeting = self.meeting
-        return meeting.found or meeting.occurs or len(_in_both(self.units, meeting.gold)) > 0
+        return meeting.found or meeting.occurs or len(_in_both(self.units, self.gold_ids)) > 0
 
     def _with_documents(self, items: pl.DataFrame) -> pl.DataFrame:
         docs = doc_of_hits(items, self.corpus)
@@ -251,7 +260,7 @@ class _Sides:
 
     def refuse_levels(self) -> None:
         """Refuse documents compared with chunks."""
-        returned, gold = self.returned, self.meeting.gold
+        returned, gold = self.returned, self.gold_ids
         is_chunk = returned["item_id"] != returned["doc_id"]
         if self.conventions.level == "doc" and not is_chunk.any():
             raise self._misfit(
@@ -285,7 +294,7 @@ class _Sides:
 
     def refuse_spelling(self) -> None:
         """Refuse ids that are the same in another spelling, unless the corpus has both."""
-        spelling = spelling_difference(self.meeting.gold, self.units)
+        spelling = spelling_difference(self.gold_ids, self.units)
         if spelling is None:
             return
         ids = pl.Series([name for pair in spelling.pairs for name in pair]).unique()
@@ -312,7 +321,7 @@ class _Sides:
 
     def refuse_corpus(self) -> None:
         """Refuse a corpus that does not have the items of the gold."""
-        gold = self.meeting.gold
+        gold = self.gold_ids
         if self.corpus is None or self._are_known(gold):
             return
         known = pl.concat([self.corpus["item_id"], self.corpus["doc_id"].rename("item_id")])
@@ -341,7 +350,7 @@ class _Sides:
         other = self.corpus_name if where == self.corpus_name else self.run
         width = max(len(self.gold), len(other)) + len(" has")
         lines = []
-        for at, name, every in ((0, self.gold, self.meeting.gold), (1, other, ids)):
+        for at, name, every in ((0, self.gold, self.gold_ids), (1, other, ids)):
             few = every.unique().sort()
             names = list(dict.fromkeys([*(pair[at] for pair in pairs), *few.head(2).to_list()]))[:2]
             more = ", …" if len(few) > len(names) else ""

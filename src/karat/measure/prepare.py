@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -27,19 +28,16 @@ _LARGEST_K = 10**12
 class Prepared:
     """The queries to be scored, numbered, each with its judgments, best grade first.
 
-    ``rows`` holds code (the query's number), item_id, grade and, for spans, start and end;
-    the judgments of query c are rows ``first[c]`` to ``first[c + 1]``. ``likely`` marks
-    hashes of judged ids, so that most hits are passed over without comparing strings.
-    ``top_grade`` is the highest that a judge may give, where that is more than any here, and
-    ``corpus_size`` how many items, or documents, there are to be found, where a corpus tells.
+    The judgments of query c are those from ``first[c]`` to ``first[c + 1]``; ``spans`` are the
+    start and the end of each, where gold is character spans. ``top_grade`` is the highest that a
+    judge may give, where that is more than any here, and ``corpus_size`` how many items, or
+    documents, there are to be found, where a corpus tells.
     """
 
     query_ids: tuple[str, ...]
-    rows: pl.DataFrame
+    item_ids: pl.Series | Sequence[str]
     grade: Values
-    unit: Ints
     first: Ints
-    likely: Mask
     own_k: Ints
     no_answer: Mask
     as_of: tuple[str | None, ...]
@@ -48,6 +46,7 @@ class Prepared:
     corpus: pl.DataFrame | None
     corpus_size: int | None
     conventions: Conventions
+    spans: tuple[Ints, Ints] | None = None
     group: Ints | None = None
     not_asked: int = 0
     top_grade: float = 0.0
@@ -58,11 +57,13 @@ class Prepared:
     @cached_property
     def digests(self) -> list[bytes]:
         """For each query, what tells its judgments from others; the order of lines does not."""
-        spans = [name for name in ("start", "end") if name in self.rows.columns]
-        # Spans of one document and grade stand as they came.
-        rows = self.rows.sort("code", -pl.col("grade"), "item_id", *spans) if spans else self.rows
-        items = rows["item_id"].to_list()
-        numbers = [np.ascontiguousarray(rows[name].to_numpy()) for name in ("grade", *spans)]
+        items, numbers = list(self.item_ids), [np.ascontiguousarray(self.grade)]
+        if self.spans is not None:
+            # Spans of one document and grade stand as they came.
+            rows = self.rows.sort("code", -pl.col("grade"), "item_id", "start", "end")
+            items = rows["item_id"].to_list()
+            columns = (rows[name].to_numpy() for name in ("grade", "start", "end"))
+            numbers = [np.ascontiguousarray(column) for column in columns]
         ends = self.first.tolist()
         digests = []
         for start, end in pairwise(ends):
@@ -77,6 +78,35 @@ class Prepared:
     def fingerprint(self) -> str:
         """A digest of all queries and their judgments."""
         return fingerprint_of(self.query_ids, self.digests)
+
+    @cached_property
+    def rows(self) -> pl.DataFrame:
+        """The judgments: code (the query's number), item_id, grade; of spans also start and end."""
+        counts = np.diff(self.first)
+        columns: dict[str, Any] = {"code": np.repeat(np.arange(len(counts)), counts)}
+        columns |= {"item_id": self.item_ids, "grade": self.grade}
+        if self.spans is not None:
+            columns |= {"start": self.spans[0], "end": self.spans[1]}
+        return pl.DataFrame(columns)
+
+    @cached_property
+    def unit(self) -> Ints:
+        """A number for each thing that is judged, the same wherever it is judged again."""
+        names = [name for name in ("item_id", "start", "end") if name in self.rows.columns]
+        numbers = self.rows.select(pl.struct(names).rank("dense"))[:, 0]
+        return numbers.cast(pl.Int64).to_numpy()
+
+    @cached_property
+    def likely(self) -> Mask:
+        """The hashes of judged ids, so that most hits are passed over without comparing strings.
+
+        A bitmap over their leading bits, about 1/16 full.
+        """
+        items = self.rows["item_id"].unique()
+        bits = min(26, max(12, (16 * max(len(items), 1)).bit_length()))
+        likely = np.zeros(1 << bits, dtype=bool)
+        likely[short_hash(items) >> (32 - bits)] = True
+        return likely
 
     @cached_property
     def relevant(self) -> Mask:
@@ -149,13 +179,6 @@ def prepare(
         rows = _at_level(rows, conventions, gold, corpus)
     rows = rows.sort(["code", "grade", "item_id"], descending=[False, True, False])
     counts = np.bincount(rows["code"].to_numpy(), minlength=len(ids))
-    # A number for each thing that is judged, the same wherever it is judged again.
-    unit = pl.struct(name for name in ("item_id", "start", "end") if name in rows.columns)
-    # A bitmap over the leading bits of the hashes of judged ids, about 1/16 full.
-    items = rows["item_id"].unique()
-    bits = min(26, max(12, (16 * max(len(items), 1)).bit_length()))
-    likely = np.zeros(1 << bits, dtype=bool)
-    likely[short_hash(items) >> (32 - bits)] = True
     if queries is None and conventions.unit == "group":
         raise _no_groups()
     corpus_size = None
@@ -164,11 +187,10 @@ def prepare(
         corpus_size = corpus.frame["doc_id"].n_unique() if docs else corpus.frame.height
     return Prepared(
         query_ids=ids,
-        rows=rows,
+        item_ids=rows["item_id"],
         grade=rows["grade"].to_numpy(),
-        unit=rows.select(unit.rank("dense"))[:, 0].cast(pl.Int64).to_numpy(),
         first=np.concatenate(([0], np.cumsum(counts))),
-        likely=likely,
+        spans=(rows["start"].to_numpy(), rows["end"].to_numpy()) if "start" in rows else None,
         own_k=np.full(len(ids), conventions.k) if queries is None else _own_k(queries, conventions),
         no_answer=np.zeros(len(ids), dtype=bool) if queries is None else _flags(queries),
         as_of=() if queries is None else _moments(queries),

@@ -7,7 +7,7 @@ that nobody judged are not joined.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +39,10 @@ Keys = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some queries of a run, ranked: ``codes`` says which, the rest what was seen on the way."""
+    """Some queries of a run, ranked: ``codes`` says which, the rest what was seen on the way.
+
+    ``facts`` returns what the run says of each judged hit.
+    """
 
     codes: Ints
     ranked: Ranked
@@ -48,7 +51,7 @@ class Block:
     repeats: int
     conflicts: int
     ties: Ties | None
-    facts: pl.DataFrame
+    facts: Callable[[], pl.DataFrame]
     meeting: Meeting
 
 
@@ -83,11 +86,11 @@ def rank(run: Run, gold: Prepared, needs: ListNeeds) -> Block:
         ranks = again - lists.starts[query] + 1
         shown = ranks <= (conventions.depth or UNLIMITED)
         extras["repeats"] = Repeats(query[shown], ranks[shown])
-    # What the run says of each judged hit.
-    facts = [
+    columns = [
         pl.col(name).cast(kind) if name in lists.hits.columns else pl.lit(None, kind).alias(name)
         for name, kind in HIT_FACTS.items()
     ]
+    facts = lists.hits[rows].select("item_id", *columns)
     both = {"score", "rank"} <= set(lists.hits.columns)
     tied = len(lists.tied) and not conventions.depth
     return Block(
@@ -98,7 +101,7 @@ def rank(run: Run, gold: Prepared, needs: ListNeeds) -> Block:
         repeats=repeats,
         conflicts=_conflicts(lists, by) if both else 0,
         ties=Ties.of(lists, judged, rows, again) if tied else None,
-        facts=lists.hits[rows].select("item_id", *facts),
+        facts=lambda: facts,
         meeting=meeting,
     )
 
@@ -387,7 +390,7 @@ def trace_of(blocks: Sequence[Block], gold: Prepared) -> Trace:
     hits, order = _joined(blocks, [block.ranked.hits for block in blocks], gold)
     found, _ = _joined(blocks, [block.ranked.found for block in blocks], gold)
     nothing = pl.DataFrame(schema={"item_id": pl.String, **HIT_FACTS})
-    facts = pl.concat([nothing, *(block.facts for block in blocks)])
+    facts = pl.concat([nothing, *(block.facts() for block in blocks)])
     repeats = None
     known = [(block.codes, block.ranked.repeats) for block in blocks]
     places = [(codes[r.query], r.rank) for codes, r in known if r is not None]
