@@ -277,7 +277,7 @@ def _parquet_batches(file: Input) -> Iterator[Batch]:
         raise _damaged(file, error) from None
 
 
-def hits_of_batches(batches: Iterator[Batch], file: Input, strict: bool) -> Iterator[pl.DataFrame]:
+def hits_of_batches(batches: Iterable[Batch], file: Input, strict: bool) -> Iterator[pl.DataFrame]:
     """Yield checked hits, with their lines if ``strict``."""
     for table, lines in batches:
         if table.height:

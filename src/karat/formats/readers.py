@@ -76,14 +76,12 @@ def scan_run(
     path: str | Path,
     *,
     format: str | None = None,
-    name: str | None = None,
     strict: bool = False,
     fields: Fields | FieldsLike = None,
 ) -> Blocks:
     """Open a run that is read in blocks of whole queries, so that it need not fit in memory."""
     with _opened(path, "run", format, Fields.of(fields)) as (file, form):
-        run = form.reader("run")(file, name=file.stem if name is None else name, strict=strict)
-        return cast("Blocks", run)
+        return cast("Blocks", form.reader("run")(file, name=file.stem, strict=strict))
 
 
 def read_queries(
@@ -189,7 +187,7 @@ def load(kind: Kind, value: Any, *, fields: Fields, **options: Any) -> Any:
 
     Frames of Spark are returned unchanged too: they are scored in Spark.
     """
-    read, table_type = _READERS[kind], _TABLES[kind]
+    read, table_type, _ = _KINDS[kind]
     if isinstance(value, str | os.PathLike):
         return read(os.fspath(value), fields=fields, **options)
     if isinstance(value, Mapping):
@@ -203,23 +201,16 @@ def load(kind: Kind, value: Any, *, fields: Fields, **options: Any) -> Any:
         return table_type.from_frame(mapping.frame(to_polars(value)), **options)
 
 
-_READERS: dict[Kind, Callable[..., Any]] = {
-    "gold": read_gold,
-    "run": read_run,
-    "queries": read_queries,
-    "corpus": read_corpus,
+# How a kind is read, its table, and what its rows are.
+_KINDS: dict[Kind, tuple[Callable[..., Any], Any, str]] = {
+    "gold": (read_gold, Gold, "judgments"),
+    "run": (read_run, Run, "hits"),
+    "queries": (read_queries, Queries, "queries"),
+    "corpus": (read_corpus, Corpus, "items"),
 }
-_TABLES: dict[Kind, Any] = {"gold": Gold, "run": Run, "queries": Queries, "corpus": Corpus}
 
 
 # Conversion from one format to another.
-
-_UNITS: dict[Kind, str] = {
-    "run": "hits",
-    "gold": "judgments",
-    "queries": "queries",
-    "corpus": "items",
-}
 
 
 @dataclass(frozen=True)
@@ -264,7 +255,8 @@ def convert(
     if target == "-" and to_format is None:
         raise UsageError("OUT is standard output; name its format with --to")
     form = format_for_writing(target, table_kind, to_format)
-    table: Table = _READERS[table_kind](source, format=from_format)
+    read, _, unit = _KINDS[table_kind]
+    table: Table = read(source, format=from_format)
     try:
         lost = lost_columns(form, table_kind, table)
     except InputError as error:
@@ -273,7 +265,7 @@ def convert(
     form.writer(table_kind)(table, target)
     if isinstance(table, Run) and "stage" in lost:
         table = table.at("final")
-    return Conversion(_frame(table).height, _UNITS[table_kind], form.name, lost)
+    return Conversion(_frame(table).height, unit, form.name, lost)
 
 
 def lost_columns(form: Format, kind: Kind, table: Table) -> tuple[str, ...]:
@@ -281,7 +273,8 @@ def lost_columns(form: Format, kind: Kind, table: Table) -> tuple[str, ...]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"sample{''.join(form.suffixes[:1])}"
         form.writer(kind)(_sample(table), path)
-        preserved = _filled_columns(_READERS[kind](path, format=form.name))
+        read, *_ = _KINDS[kind]
+        preserved = _filled_columns(read(path, format=form.name))
     return tuple(name for name in _filled_columns(table) if name not in preserved)
 
 

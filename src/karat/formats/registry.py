@@ -54,14 +54,15 @@ class Format:
     about: str
     carries: tuple[Kind, ...]
     suffixes: tuple[str, ...]
-    module: str
     keeps: str
     """What a written file keeps, in the words of the documentation."""
-    content: tuple[Content, ...]
+    content: tuple[Content, ...] = ("json",)
     keys: tuple[str, ...] = ()
     """A JSON object without any of these keys is not of this format; () if any key will do."""
     together: bool = False
     """Whether one file holds queries and their gold."""
+    module: str = ""
+    """The module that reads and writes it, if it is not called like the format."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Keyword arguments for every function of the module."""
 
@@ -85,7 +86,7 @@ class Format:
     @cached_property
     def code(self) -> Any:
         """The module of the format."""
-        return importlib.import_module(f"karat.formats.{self.module}")
+        return importlib.import_module(f"karat.formats.{self.module or self.name}")
 
     def _function(self, verb: str, kind: Kind) -> Callable[..., Any]:
         if kind not in self.carries:
@@ -160,7 +161,6 @@ FORMATS: dict[str, Format] = {
             "TREC run (query Q0 item rank score tag) and qrels (query iteration item grade)",
             ("gold", "run"),
             (".trec", ".run", ".qrels", ".txt"),
-            "trec",
             "ids, grades, scores and ranks of the final stage; ids must hold no white space",
             ("text",),
         ),
@@ -169,10 +169,10 @@ FORMATS: dict[str, Format] = {
             "BEIR folder: corpus.jsonl, queries.jsonl, qrels/*.tsv",
             ("gold", "queries", "corpus"),
             (),
-            "jsonl",
             "everything but spans' columns, which are written as doc:start-end",
             ("folder",),
             together=True,
+            module="jsonl",
             options={"layout": "beir"},
         ),
         Format(
@@ -180,59 +180,55 @@ FORMATS: dict[str, Format] = {
             "two columns of queries or three of gold, separated by tabs, no header",
             ("gold", "queries"),
             (".tsv",),
-            "trec",
             "ids, texts and grades; neither may hold a tab or a line end",
             ("text",),
+            module="trec",
             options={"separator": "\t"},
         ),
         Format(
             "csv",
             "comma-separated values with named columns",
-            ("gold", "run", "queries", "corpus"),
+            KINDS,
             (".csv",),
-            "named_columns",
             "every column; not calls, nor queries without gold",
             ("text",),
+            module="named_columns",
             options={"separator": ","},
         ),
         Format(
             "tsv-with-header",
             "tab-separated values with named columns",
-            ("gold", "run", "queries", "corpus"),
+            KINDS,
             (".tsv",),
-            "named_columns",
             "every column; not calls, nor queries without gold",
             ("text",),
+            module="named_columns",
             options={"separator": "\t"},
         ),
         Format(
             "parquet",
             "Parquet with named columns",
-            ("gold", "run", "queries", "corpus"),
+            KINDS,
             (".parquet",),
-            "named_columns",
             "every column with its type; not calls, nor queries without gold",
             ("parquet",),
+            module="named_columns",
         ),
         Format(
             "runlog",
             "JSONL run log: query_id, system, topk, latency_ms, …",
             ("run",),
             (".jsonl",),
-            "runlog",
             "everything, failed calls and latencies too; ranked by rank",
-            ("json",),
-            ("topk", "query_id"),
+            keys=("topk", "query_id"),
         ),
         Format(
             "memory",
             "JSON test suite of memories with generated queries (format_version 2.0)",
             ("gold", "queries", "corpus"),
             (".json",),
-            "memory",
             "one memory per query; queries get their ids from their position",
-            ("json",),
-            ("test_cases",),
+            keys=("test_cases",),
             together=True,
         ),
         Format(
@@ -240,7 +236,6 @@ FORMATS: dict[str, Format] = {
             "retrieval_queries JSON, and CNL stories as a corpus of scenes",
             ("gold", "queries", "corpus"),
             (".cnl", ".json"),
-            "story",
             "ids, texts, k and which items are relevant; a CNL keeps scene ids and texts",
             ("text", "json", "array"),
             ("retrieval_queries", "retrievalQueries", "corpora"),
@@ -251,21 +246,18 @@ FORMATS: dict[str, Format] = {
             "JSONL labels, one judgment per line: query_id, item_id, grade, rationale, rater",
             ("gold",),
             (".jsonl",),
-            "labels",
             "ids and grades; not queries without gold, nor which negatives are hard",
-            ("json",),
-            ("item_id", "chunk_id"),
+            keys=("item_id", "chunk_id"),
         ),
         Format(
             "dataset",
             "JSONL dataset: query_id, question, gold_evidence, negatives, as_of, …",
             ("gold", "queries"),
             (".jsonl",),
-            "evalset",
             "everything",
-            ("json",),
-            ("gold_evidence", "question"),
+            keys=("gold_evidence", "question"),
             together=True,
+            module="evalset",
             options={"style": "dataset"},
         ),
         Format(
@@ -273,9 +265,7 @@ FORMATS: dict[str, Format] = {
             "JSONL eval set: query, relevant_chunk_ids",
             ("gold", "queries"),
             (".jsonl",),
-            "evalset",
             "everything; grades other than 1 go to a key of their own",
-            ("json",),
             together=True,
         ),
         Format(
@@ -283,18 +273,15 @@ FORMATS: dict[str, Format] = {
             "JSONL objects with an id and a text",
             ("queries", "corpus"),
             (".jsonl",),
-            "jsonl",
             "everything",
-            ("json",),
         ),
         Format(
             "dict",
             "JSON of {query: {item: score or grade}}, as ranx and pytrec_eval take it",
             ("gold", "run"),
             (".json",),
-            "dicts",
             "ids, grades and scores; failed calls are left out",
-            ("json",),
+            module="dicts",
         ),
     )
 }
