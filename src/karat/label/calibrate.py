@@ -203,9 +203,7 @@ def _check_files(judged: Any, human: Any, *others: Any) -> None:
     refuse_repeats("--human ", people)
     files = [os.path.realpath(name) for name in people if isinstance(name, str) and name != "-"]
     if isinstance(judged, str) and judged != "-" and os.path.realpath(judged) in files:
-        raise UsageError(
-            "JUDGED and --human are the same file; a judge is not calibrated on itself"
-        )
+        raise UsageError("JUDGED and --human are the same file; name people's judgments")
 
 
 def _check_common(
@@ -221,11 +219,8 @@ def _check_common(
         message = f"no pair that judge and people share is of a query in {queries.source.name}"
         raise InputError(message, where=where)
     if top is not None and not overall["share"]["judged"]:
-        raise InputError(
-            f"no label is of an item {place} of {top.source.name} that the gold leaves open; pool"
-            " that run and judge it",
-            where=where,
-        )
+        message = f"no label is of an item {place} of {top.source.name} that the gold leaves open"
+        raise InputError(f"{message}; pool that run and judge it", where=where)
 
 
 def _judge_document(
@@ -247,10 +242,8 @@ def _judge_document(
     both = rows.drop_nulls(("judge", "human"))
     grades = sorted({*both["human"].to_list(), *both["judge"].to_list()})
     if len(grades) > _MOST_GRADES:
-        raise UsageError(
-            f"people and the judge gave {len(grades):,} different grades; a judge is calibrated"
-            f" on at most {_MOST_GRADES}"
-        )
+        many = f"people and the judge gave {len(grades):,} different grades"
+        raise UsageError(f"{many}; a judge is calibrated on at most {_MOST_GRADES}")
     of_people, of_judge = (both[name].to_numpy() for name in ("human", "judge"))
     binary = np.array([[judge.tn, judge.fp], [judge.fn, judge.tp]])
     share = estimate(cells, method, conventions, place)
@@ -301,10 +294,8 @@ def _calibration_page(results: Mapping[str, Any]) -> Page:
         rate = results[name]
         rates.append([name, _measured(rate), f"{rate['n']:,}{' few' if rate['few'] else ''}"])
         if 0 < rate["n"] < FEW:
-            few.append(
-                f"people call only {plural(rate['n'], 'pair')} {kind}: {name} is hardly known;"
-                f" {FEW} or more would help"
-            )
+            only = f"people call only {plural(rate['n'], 'pair')} {kind}"
+            few.append(f"{only}: {name} is hardly known; {FEW} or more would help")
     values = zip(_KAPPAS, map(figure, results["kappa"].values()), strict=True)
     kappas = " · ".join(f"{words} {value}" for words, value in values)
     pairs = plural(results["pairs"]["both"], "pair")
@@ -422,7 +413,4 @@ def _interval_lines(results: Mapping[str, Any]) -> Iterator[str]:
         yield f"drawn from a Beta distribution, since there is too little data: {drawn}"
     if corrected["skipped"] > _MANY_SKIPPED * corrected["draws"]:
         lost = percent(corrected["skipped"] / corrected["draws"])
-        yield (
-            f"in {lost} of the draws the judge is no better than chance; the interval leaves them"
-            " out and is too short"
-        )
+        yield f"the interval is too short: in {lost} of its draws the judge is not above chance"

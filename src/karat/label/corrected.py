@@ -98,8 +98,7 @@ def side_by_side(
             examples.append(f"query {query!r} with item {item!r}")
         raise InputError(
             f"no pair in common with {human.source.name}: the judge has {examples[0]}, people have"
-            f" {examples[1]}; people must judge some of the same pairs; karat pool --sample draws"
-            " them",
+            f" {examples[1]}; people must judge some of the same pairs (karat pool --sample)",
             where=judged.source.name,
         )
     frame = judge.join(people, on=PAIR, how="full", coalesce=True)
@@ -131,12 +130,9 @@ def _judge_grades(judged: Labels) -> pl.DataFrame:
     """Return the judge's grades; a judge is calibrated by itself, not together with another."""
     raters = judged.raters
     if len(raters) > 1:
-        raise InputError(
-            f"holds labels of several raters: {', '.join(map(repr, raters[:_NAMED]))};"
-            " calibrate one judge at a time, from a file of its own or chosen by karat calibrate"
-            " --rater NAME",
-            where=judged.source.name,
-        )
+        names = f"several raters: {', '.join(map(repr, raters[:_NAMED]))}"
+        advice = "calibrate one judge at a time: karat calibrate --rater NAME"
+        raise InputError(f"holds labels of {names}; {advice}", where=judged.source.name)
     if judged.frame.is_empty():
         failed, below = judged.failed.height, judged.not_judged
         raise no_grades_error(judged.source.name, failed=failed, not_judged=below)
@@ -271,16 +267,13 @@ def _because(cells: Cells, place: str) -> str:
     judge = cells.judge
     if not cells.counted.judged:
         return f"the judge judged nothing {place}"
-    for rate, value, kind in (
-        ("sensitivity", judge.sensitivity, "relevant"),
-        ("specificity", judge.specificity, "not relevant"),
-    ):
-        if value is None:
-            return f"people call no pair {kind} that the judge judged, so its {rate} is not known"
-    return (
-        f"the judge is no better than chance: sensitivity {judge.sensitivity:.4f} and specificity"
-        f" {judge.specificity:.4f} must add up to more than 1"
-    )
+    unknown = "people call no pair {} that the judge judged, so its {} is not known"
+    if judge.sensitivity is None:
+        return unknown.format("relevant", "sensitivity")
+    if judge.specificity is None:
+        return unknown.format("not relevant", "specificity")
+    rates = f"sensitivity {judge.sensitivity:.4f} and specificity {judge.specificity:.4f}"
+    return f"the judge is no better than chance: {rates} must add up to more than 1"
 
 
 def correctable(measure: Measure) -> bool:
@@ -411,10 +404,8 @@ def _checked(scores: Scores, measure: str | Measure) -> Measure:
     if not correctable(precision):
         raise UsageError(f"{precision} cannot be corrected for a judge's errors; only P@k can")
     if scores.conventions.level != "item":
-        raise UsageError(
-            f"a judge judges items, and level={scores.conventions.level} counts others;"
-            " nothing can be corrected"
-        )
+        level = scores.conventions.level
+        raise UsageError(f"level={level} cannot be corrected for a judge's errors; only items can")
     return precision
 
 

@@ -125,10 +125,8 @@ def corpus_table(corpus: CorpusLike | None) -> Corpus | None:
 def refuse_spans(gold: Gold) -> None:
     """Raise InputError for gold of character spans, which judge no item."""
     if "start" in gold.frame.columns:
-        raise InputError(
-            "holds character spans, which judge no item; give judgments of items",
-            where=gold.source.name,
-        )
+        message = "holds character spans, which judge no item; give judgments of items"
+        raise InputError(message, where=gold.source.name)
 
 
 def judged_pairs(gold: Gold) -> pl.DataFrame:

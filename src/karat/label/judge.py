@@ -156,10 +156,7 @@ def _judge_named(kind: str, options: Mapping[str, Any]) -> Judge:
 
     for name in ("url", "model"):
         if options[name] is None:
-            raise UsageError(
-                f"--{name} is missing; a model needs --url URL --model NAME (--judge overlap works"
-                " without one)"
-            )
+            raise UsageError(f"--{name} is missing; a model needs --url URL --model NAME")
     body, prompt = options["body"], options["prompt"]
     if isinstance(body, str):
         try:
@@ -318,10 +315,8 @@ def _write_labels(
     journal.discard()
     where = f"{failure.where}: " if failure.where else ""
     state = f"{judged.path} is unchanged" if judged.path.exists() else "no label file was written"
-    raise JudgeGoneError(
-        f"no call succeeded: {where}{failure}; {state}: check that the endpoint is up, then run it"
-        " again"
-    )
+    advice = "check that the endpoint is up, then run it again"
+    raise JudgeGoneError(f"no call succeeded: {where}{failure}; {state}: {advice}")
 
 
 def _lines(
@@ -413,10 +408,8 @@ class LabelJournal(Journal):
             self.done.append(line)
             self.keep(line.data)
         if self.done and not resume:
-            raise UsageError(
-                f"{self.part} holds {len(self.done):,} judgments of an interrupted run; resume it"
-                " with --resume, or start over with --restart"
-            )
+            kept = f"{self.part} holds {len(self.done):,} judgments of an interrupted run"
+            raise UsageError(f"{kept}; resume it with --resume, or start over with --restart")
         if not self.done and next(_read_lines(self.part), None) is not None:
             raise _of_another_run(self.part, "start over with --restart")
 
@@ -433,18 +426,14 @@ class LabelJournal(Journal):
         # Lines that cannot be read, or that are not judged again here, would be lost.
         if sum(len(line.data) for line in lines if line.name in names) < size:
             remedy = "resume it with --resume, " if of_this_run else ""
-            raise UsageError(
-                f"{self.path} holds labels that are not of this run; choose another name, {remedy}"
-                "or replace them with --restart"
-            )
+            others = f"{self.path} holds labels that are not of this run; choose another name"
+            raise UsageError(f"{others}, {remedy}or replace them with --restart")
         return {}
 
 
 def _of_another_run(path: Path, remedy: str) -> UsageError:
-    return UsageError(
-        f"{path} is of another run: the pool, the model, the prompt or what is sent has changed"
-        f" since; {remedy}"
-    )
+    changed = "the pool, the model, the prompt or what is sent has changed since"
+    return UsageError(f"{path} is of another run: {changed}; {remedy}")
 
 
 def _read_lines(path: Path) -> Iterator[Line]:
@@ -545,17 +534,13 @@ class Runner:
     def _note_failure(self, failure: JudgeCallError) -> None:
         """Give up on an endpoint that asks to wait too long, or that refuses everything."""
         if (failure.wait or 0.0) > LONGEST_ASKED:
-            raise self._give_up(
-                f"{failure}; it asks to wait {failure.wait:,.0f} s and karat waits"
-                f" {LONGEST_ASKED:g} s at most: try again then"
-            )
+            longest = f"karat waits {LONGEST_ASKED:g} s at most: try again then"
+            raise self._give_up(f"{failure}; it asks to wait {failure.wait:,.0f} s and {longest}")
         self._last_failure = failure
         self._refused += failure.status is not None and not failure.may_pass
         if self._refused >= _REFUSED and not self._answered:
-            raise self._give_up(
-                f"the first {_REFUSED} calls were all refused: {failure}; correct --model or what"
-                " --body adds to every call"
-            )
+            refused = f"the first {_REFUSED} calls were all refused: {failure}"
+            raise self._give_up(f"{refused}; correct --model or what --body adds to every call")
 
     def _before_wait(self, error: CallError, seconds: float) -> None:
         """Count a retry; report its wait unless it is short or another call waits as long."""

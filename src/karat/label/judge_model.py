@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from karat.errors import InputError, KaratError, UsageError, missing_extra
+from karat.errors import InputError, KaratError, UsageError
 from karat.formats.files import open_input
 from karat.jobs.calls import RateLimit, retry_after
 from karat.jobs.redaction import redactor
@@ -31,6 +31,7 @@ from karat.label.judge_answers import (
 )
 from karat.label.labels import Pair
 from karat.retrieve.http_connection import parse_url
+from karat.retrieve.user_code import import_library
 
 if TYPE_CHECKING:
     import openai
@@ -181,9 +182,7 @@ class Endpoint:
         except package.OpenAIError as error:
             # The client wraps what was raised while the answer was read.
             cause = error.__cause__ or error
-            if isinstance(error, package.APITimeoutError) or isinstance(
-                cause, package.APITimeoutError
-            ):
+            if package.APITimeoutError in (type(error), type(cause)):
                 reason = f"no answer within {self._timeout:g} s"
             elif type(cause) is package.OpenAIError:
                 return Reply(FailedAnswer(self._reader.excerpt(str(cause))))
@@ -223,15 +222,12 @@ def _error_message(body: str) -> str:
 def key_from(environment: Mapping[str, str], name: str | None) -> str | None:
     """Return the key in a variable; a variable that was named must be set."""
     if name is not None and not name.strip():
-        raise UsageError(
-            "--key-env is empty; name the variable that holds the key, or leave it out"
-        )
+        raise UsageError("--key-env is empty; name the variable that holds the key")
     key = environment.get(name or DEFAULT_KEY_ENV, "").strip()
     if key:
         if not (key.isascii() and key.isprintable()):
-            raise UsageError(
-                f"the key in {name or DEFAULT_KEY_ENV} holds characters that a key cannot have"
-            )
+            variable = name or DEFAULT_KEY_ENV
+            raise UsageError(f"the key in {variable} holds characters that a key cannot have")
         return key
     if name is not None:
         raise UsageError(f"--key-env names {name}, which is not set; export the key under it")
@@ -282,20 +278,14 @@ def address(url: str) -> str:
         user_info = "?"
     if user_info or "?" in base or "#" in base:
         # The address is not shown: it may hold a secret.
-        raise UsageError(
-            "--url must be the base of an endpoint, without a user, a password, ? or #, as in"
-            " http://127.0.0.1:8080/v1; the key comes from the environment"
-        )
+        base = "the base of an endpoint, without a user, a password, ? or #"
+        raise UsageError(f"--url must be {base}; the key comes from the environment")
     return base.rstrip("/").removesuffix(_CALL)
 
 
 def library() -> Any:
     """Return the openai package; raise with the install command if it is missing."""
-    try:
-        import openai
-    except ImportError:
-        raise missing_extra("karat judge", "the openai client", "judge") from None
-    return openai
+    return import_library("openai", "karat judge", "the openai client", "judge")
 
 
 class Client:
@@ -308,16 +298,14 @@ class Client:
         def read_limited(response: Any) -> None:
             """Read an answer whole, unless it is too large or too slow."""
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise package.OpenAIError(
-                    "the answer is compressed, although karat did not accept that"
-                )
+                # It could be of any size when it is unpacked.
+                raise package.OpenAIError("the answer is compressed; karat did not accept that")
             end, content = time.monotonic() + timeout, b""
             for chunk in response.stream:
                 content += chunk
                 if len(content) > MAX_ANSWER_BYTES:
-                    raise package.OpenAIError(
-                        f"the answer is larger than {MAX_ANSWER_BYTES:,} bytes"
-                    )
+                    most = f"{MAX_ANSWER_BYTES:,} bytes"
+                    raise package.OpenAIError(f"the answer is larger than {most}")
                 if time.monotonic() > end:
                     raise package.APITimeoutError(response.request)
             response.stream.close()

@@ -81,11 +81,8 @@ def pairs_to_label(
     for row in with_texts(shuffled(frame, seed), queries, corpus).iter_rows(named=True):
         for name, column in (("query", "query"), ("item", "text")):
             if row[column] is None and queries is not None and corpus is not None:
-                raise InputError(
-                    f"query {row['query_id']!r}, item {row['item_id']!r} cannot be read: the {name}"
-                    " has no text in what --queries and --corpus hold; add it there, or import"
-                    " without either"
-                )
+                pair = f"query {row['query_id']!r}, item {row['item_id']!r}"
+                raise InputError(f"{pair}: the {name} has no text in --queries or --corpus; add it")
         texts = (row["query"] or "", row["text"] or "")
         items.append(LabelItem(row["query_id"], row["item_id"], *texts, facts=_facts(row)))
     return items
@@ -101,10 +98,8 @@ def unjudged_pairs(
     which pairs there are.
     """
     if not 1 <= depth <= int(head["kept"]):
-        raise UsageError(
-            f"depth is {depth}; the report keeps the first {head['kept']} items of every list,"
-            f" so it is from 1 to {head['kept']}"
-        )
+        kept = f"the report keeps the first {head['kept']} items of every list"
+        raise UsageError(f"depth is {depth}; {kept}, so it is from 1 to {head['kept']}")
     items: dict[tuple[str, str], LabelItem] = {}
     unread = cut = 0
     for block in blocks:
@@ -235,9 +230,7 @@ def _judgment(
         raise record.error(out_of_range(label.grade))
     line_source = _text(record, "source") or IMPORT
     if source is not None and line_source == ADJUDICATION:
-        raise record.error(
-            "is an adjudication, which --source would turn into a vote; leave --source out"
-        )
+        raise record.error("is an adjudication and no vote; leave --source out")
     given_at, withdrawn_at = _moment(record, "given_at"), _moment(record, "withdrawn_at")
     if withdrawn_at is not None and given_at is None:
         raise record.error("has withdrawn_at and no given_at; add given_at, or leave the line out")
@@ -274,12 +267,10 @@ def _moment(record: Record, name: str) -> datetime | None:
     with suppress(TypeError, ValueError, UsageError):
         moment = as_utc(datetime.fromisoformat(value))
         if too_late(moment, as_utc(None)):
-            message = f"{name} is {moment.isoformat()}, which is in the future; correct it"
-            raise record.error(message)
+            raise record.error(f"{name} is {moment.isoformat()}, which is in the future")
         return moment
-    raise record.error(
-        f"{name} is {preview(value)}; a time with its zone is expected, as 2026-01-31T09:30:00Z"
-    )
+    expected = "a time with its zone is expected, as 2026-01-31T09:30:00Z"
+    raise record.error(f"{name} is {preview(value)}; {expected}")
 
 
 def refuse_contradictions(judgments: Iterable[ImportedJudgment]) -> None:
@@ -292,12 +283,10 @@ def refuse_contradictions(judgments: Iterable[ImportedJudgment]) -> None:
         before = first.setdefault(key, each)
         if before.grade != each.grade:
             grades = (
-                f"{CANNOT_TELL if said.grade is None else f'{said.grade:g}'} by {said.rater!r} in"
-                f" {said.place}"
-                for said in (before, each)
+                f"{CANNOT_TELL if judgment.grade is None else format(judgment.grade, 'g')}"
+                f" by {judgment.rater!r} in {judgment.place}"
+                for judgment in (before, each)
             )
-            raise InputError(
-                f"query {each.query_id!r}, item {each.item_id!r} is"
-                f" {'decided' if decides else 'judged'} twice at one time: {', '.join(grades)};"
-                " keep one of the two"
-            )
+            twice = f"is {'decided' if decides else 'judged'} twice at one time"
+            pair = f"query {each.query_id!r}, item {each.item_id!r}"
+            raise InputError(f"{pair} {twice}: {', '.join(grades)}; keep one of the two")

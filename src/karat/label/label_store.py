@@ -141,9 +141,8 @@ class LabelSets:
             try:
                 yield store
             except NoHistoryError as error:
-                raise NoHistoryError(
-                    f"no judgments are kept here; {_MAKE}", where=error.where
-                ) from None
+                message = f"no judgments are kept here; {_MAKE}"
+                raise NoHistoryError(message, where=error.where) from None
 
     @contextmanager
     def _open_set(self, name: str | None) -> Iterator[_OpenSet]:
@@ -273,9 +272,9 @@ class LabelSets:
             by_rater = opened.store.judgments(opened.set.id, rater=name)
             on_pair = [judgment for judgment in by_rater if judgment.position == at]
             if not on_pair:
+                pair = f"query {query!r}, item {item!r} in {opened.name}"
                 raise UsageError(
-                    f"{name} has no judgment that counts on query {query!r}, item {item!r} in"
-                    f" {opened.name}; karat labels log lists all judgments"
+                    f"{name} has no judgment that counts on {pair}; see karat labels log"
                 )
             judgment = opened.store.withdraw(opened.set.id, on_pair[-1].id)
         document = opened.judgment_dict(judgment)
@@ -378,10 +377,8 @@ def _choose_set(store: Store, name: str | None) -> LabelSet:
         raise unknown("label set", str(name), known)
     if len(matches) > 1:
         names = ", ".join(f"{each.id} ({each.name})" for each in matches[:_NAMED])
-        raise UsageError(
-            f"there are {len(matches)} label sets to choose from; name one with --set and its id:"
-            f" {names}"
-        )
+        many = f"there are {len(matches)} label sets to choose from"
+        raise UsageError(f"{many}; name one with --set and its id: {names}")
     return matches[0]
 
 
@@ -411,9 +408,8 @@ def _add_set(
     try:
         return store.add_judged_set(name, items, judgments, about=about)
     except NameTakenError as error:
-        raise UsageError(
-            f"{error} with --name, or add judgments to that set: karat labels import … --set"
-        ) from None
+        remedy = "with --name, or add judgments to that set: karat labels import … --set"
+        raise UsageError(f"{error} {remedy}") from None
 
 
 def _check_import(
@@ -460,11 +456,9 @@ def _rows(
     if lacking:
         pairs = plural(len({judgment.pair for judgment in lacking}), "pair is", "pairs are")
         query, item = lacking[0].pair
-        raise InputError(
-            f"{pairs} not in {set_name}, the first query {query!r}, item {item!r}; leave such pairs"
-            " out, or make a set of the file with --name",
-            where=lacking[0].place,
-        )
+        first = f"{pairs} not in {set_name}, the first query {query!r}, item {item!r}"
+        advice = "leave such pairs out, or make a set of the file with --name"
+        raise InputError(f"{first}; {advice}", where=lacking[0].place)
     return [replace(judgment, position=positions[judgment.pair]) for judgment in judgments]
 
 
@@ -479,10 +473,8 @@ def _check_resolved(
             " labels adjudicate, or leave --strict out"
         )
     if not resolved.grades:
-        raise UsageError(
-            f"no pair of {opened.name} gets a grade by {resolve_by}; karat labels conflicts shows"
-            " what raters say"
-        )
+        nothing = f"no pair of {opened.name} gets a grade by {resolve_by}"
+        raise UsageError(f"{nothing}; karat labels conflicts shows what raters say")
 
 
 def _output_files(
@@ -509,10 +501,8 @@ def _output_file(text: str, *, as_lines: bool) -> tuple[str, Format]:
     path = name if form else text
     if as_lines:
         if form != "labels" and (form or layout_suffix(path) != ".jsonl"):
-            raise UsageError(
-                f"-o {text}: every judgment is written as label lines; end the name in .jsonl, or"
-                f" write labels:{path}"
-            )
+            lines = f"-o {text}: every judgment is written as label lines"
+            raise UsageError(f"{lines}; end the name in .jsonl, or write labels:{path}")
         return path, FORMATS["labels"]
     if path == "-" and form is None:
         raise UsageError("-o - is standard output; name its format, as in -o trec:-")

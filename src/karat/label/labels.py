@@ -99,9 +99,8 @@ def read_labels(path: str | Path, *, rater: str | None = None) -> Labels:
         names = ", ".join(sorted({repr(line.rater) for line in lines}))
         lines = [line for line in lines if line.rater == rater]
         if not lines:
-            raise InputError(
-                f"holds no label of {rater!r}; its raters are {names}", where=file.name
-            )
+            message = f"holds no label of {rater!r}; its raters are {names}"
+            raise InputError(message, where=file.name)
     judgments: _Judgments = {}
     not_judged = _add_lines(judgments, lines, file.name)
     decided = pl.col("decided")
@@ -140,8 +139,7 @@ def _add_lines(judgments: _Judgments, lines: Iterable[Label], where: str) -> int
         if None not in (before, grade) and before != grade and not decided:
             raise InputError(
                 f"query {query!r}, item {item!r} is judged {grade:g} here and {before:g} in"
-                f" {first_place} by the same rater {rater!r}; keep one of the two, or give the"
-                " raters different names",
+                f" {first_place} by the same rater {rater!r}; keep one of the two",
                 where=where,
                 line=number,
             )
@@ -209,9 +207,7 @@ def _text(record: Record, name: str) -> str:
     value: Any = record.value.get(name)
     if isinstance(value, str):
         return value
-    raise record.error(
-        f'no {name}; a judge reads "query" and "text": karat pool --queries --corpus has them'
-    )
+    raise record.error(f'no {name}; a judge reads "query" and "text", as karat pool writes them')
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,11 +335,8 @@ def one_grade(people: People, method: Truth = "majority") -> OneGrade:
     graded = table.select(*PAIR, grade.fill_nan(None)).drop_nulls()
     names = ", ".join(source.name for source in people.sources)
     if not graded.height:
-        raise InputError(
-            f"leaves no pair with one grade: {counts['ties']:,} tied, {counts['cannot_tell']:,}"
-            " that nobody could judge; one more rater may settle them",
-            where=names,
-        )
+        open_pairs = f"{counts['ties']:,} tied, {counts['cannot_tell']:,} that nobody could judge"
+        raise InputError(f"leaves no pair with one grade: {open_pairs}; add a rater", where=names)
     source = people.sources[0] if len(people.sources) == 1 else Source(names)
     return OneGrade(Gold.from_frame(graded, source=source), method, **counts, fitted=fitted)
 

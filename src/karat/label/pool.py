@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -38,6 +39,8 @@ from karat.measure.rank import rank
 from karat.pages.formatting import NOTHING, label, percent, plural
 from karat.pages.page import Grid, Page, Section
 from karat.pages.result import AnalysisResult
+
+T = TypeVar("T")
 
 # What a rater sees of an item and of a query. None of it comes from a run.
 _OF_ITEM = ("doc_id", "title", "version")
@@ -162,10 +165,10 @@ class PairsToJudge(AnalysisResult):
             if len(lacking):
                 source = self.inputs.get(name)
                 place = "" if source is None else f"{source.name}: "
+                count = f"{len(lacking):,} of {self.pairs[key].n_unique():,} {noun}"
                 raise MissingInputError(
-                    f"{place}{len(lacking):,} of {self.pairs[key].n_unique():,} {noun} (such as"
-                    f" {lacking[0]!r}) of the pool have no text; give the --{name} {whose}, or"
-                    " keep pairs with their ids alone: --without-texts"
+                    f"{place}{count} (such as {lacking[0]!r}) of the pool have no text; give the"
+                    f" --{name} {whose}, or keep pairs with their ids alone: --without-texts"
                 )
 
 
@@ -218,25 +221,22 @@ def all_query_ids(
     """Return the ids of the queries file, else all ids that a run or gold has."""
     if queries is not None:
         return queries.frame["query_id"].to_list()
-    ids: dict[str, None] = {}
-    for run in runs:
-        ids.update(dict.fromkeys(_ids_in(run)))
-    for table in gold:
-        ids.update(dict.fromkeys(table.query_ids))
-    return list(ids)
+
+    def ids_in(block: Run) -> list[str]:
+        ids: list[str] = block.hits["query_id"].unique(maintain_order=True).to_list()
+        return ids if block.calls is None else ids + block.calls["query_id"].to_list()
+
+    of_runs = chain.from_iterable(ids for run in runs for ids in _of_each_block(run, ids_in))
+    of_gold = chain.from_iterable(table.query_ids for table in gold)
+    return list(dict.fromkeys(chain(of_runs, of_gold)))
 
 
-def _ids_in(run: Run | Blocks) -> list[str]:
+def _of_each_block(run: Run | Blocks, work: Callable[[Run], T]) -> list[T]:
+    """Return the results of some work on each block; a run whose queries are torn is one block."""
     try:
-        blocks = list(map(_block_ids, run.blocks()))
+        return list(map(work, run.blocks()))
     except InterleavedError:
-        blocks = [_block_ids(run.read())]
-    return [query_id for ids in blocks for query_id in ids]
-
-
-def _block_ids(block: Run) -> list[str]:
-    ids: list[str] = block.hits["query_id"].unique(maintain_order=True).to_list()
-    return ids if block.calls is None else ids + block.calls["query_id"].to_list()
+        return [work(run.read())]
 
 
 def top_hits(
@@ -246,21 +246,15 @@ def top_hits(
     nothing = pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"grade": pl.Float64})
     asked = prepare(Gold.from_frame(nothing, query_ids=query_ids), conventions)
     needs = ListNeeds.of((), depth)
-    try:
-        blocks = [rank(block, asked, needs) for block in run.blocks()]
-    except InterleavedError:
-        blocks = [rank(run.read(), asked, needs)]
+    blocks = _of_each_block(run, lambda block: rank(block, asked, needs))
     empty = np.empty(0, dtype=np.int64)
     answered = np.unique(np.concatenate([empty, *(block.codes for block in blocks)]))
     failed = np.unique(np.concatenate([empty, *(block.failed for block in blocks)]))
     unknown = sorted({name for block in blocks for name in block.unknown_queries})
     if not len(answered) and not len(failed) and unknown:
         returned, wanted = (" and ".join(map(repr, ids[:2])) for ids in (unknown, query_ids))
-        raise InputError(
-            f"has no query that is asked: it has {returned}, and {wanted} are asked;"
-            " check that run and queries belong together",
-            where=run.source.name,
-        )
+        message = f"has no query that is asked: it has {returned}, and {wanted} are asked"
+        raise InputError(message, where=run.source.name)
     ids = pl.Series("query_id", list(asked.query_ids), dtype=pl.String)
     parts = [pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"rank": pl.Int64})]
     for block in blocks:

@@ -63,10 +63,8 @@ def bias_measures(
         kind = measure.definition
         other = kind.needs or kind.evidence is not None or kind.cutoff == "path"
         if other or is_budget(measure.k) or kind.better == "none" or measure.name in _OF_JUDGMENTS:
-            raise UsageError(
-                f"{measure} does not measure the ranks of relevant items, so gold is neither fair"
-                f" nor unfair by it; use measures such as {', '.join(MEASURES)}, R@10 or RR"
-            )
+            others = f"use measures such as {', '.join(MEASURES)}, R@10 or RR"
+            raise UsageError(f"{measure} does not measure the ranks of relevant items; {others}")
     return chosen
 
 

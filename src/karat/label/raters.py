@@ -186,10 +186,8 @@ def resolve(
         judgments = list(decisions(judgments).values())
     graded = _graded(judgments)
     if method == "dawid-skene" and len({vote.rater for vote in graded}) < 2:
-        raise UsageError(
-            "Dawid and Skene's model learns raters' errors from where they differ, so it needs at"
-            f" least two raters; {'one graded' if graded else 'nobody graded'} anything here"
-        )
+        who = "one graded" if graded else "nobody graded"
+        raise UsageError(f"Dawid and Skene's model needs at least two raters; {who} anything here")
     pairs = {item.position: (item.query_id, item.item_id) for item in items}
     rows = [
         (*pairs[each.position], each.rater, each.grade, each.decides)
