@@ -185,7 +185,7 @@ def test_a_label_below_0_is_no_judgment(run, files):
     assert after["judged"]["not_judged"] == 1
     assert after["systems"][0]["bounds"]["P@5"]["unjudged"] == pytest.approx(1 / 5 / len(QUERIES))
     words = ("--gold", "gold.json", "-m", "P@5", "--judged", "labels.jsonl", "-o", "r.md")
-    told = "1 label below 0: pooled, not judged"
+    told = "1 below 0: pooled, not judged"
     assert told in run("eval", "run.json", *words).out
     assert told in (files / "r.md").read_text()
 

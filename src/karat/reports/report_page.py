@@ -26,6 +26,14 @@ from karat.pages.page import Grid, Page, Section
 # More systems than this read better below each other than side by side.
 SIDE_BY_SIDE = 4
 
+# Labels of a judge that are not added to the gold.
+_LEFT_OUT = {
+    "known": "judged in the gold already, which takes precedence",
+    "elsewhere": "left out: for queries without relevant gold, or not among the queries",
+    "failed": "left out: could not be judged",
+    "not_judged": "below 0: pooled, not judged",
+}
+
 Results = Mapping[str, Any]
 
 
@@ -114,15 +122,7 @@ def bounds_lines(results: Results) -> list[str]:
     """Return how many labels there are, what they are used for, and what they change."""
     labels = results["judged"]
     parts = [f"{plural(labels['added'], 'label')} of a judge added to the gold"]
-    if labels["known"]:
-        parts.append(f"{labels['known']:,} judged in the gold already, which takes precedence")
-    if labels["elsewhere"]:
-        where = "for queries without relevant gold, or not among the queries"
-        parts.append(f"{labels['elsewhere']:,} {where}, left out")
-    if labels["failed"]:
-        parts.append(f"{plural(labels['failed'], 'pair')} could not be judged, left out")
-    if labels.get("not_judged"):
-        parts.append(f"{plural(labels['not_judged'], 'label')} below 0: pooled, not judged")
+    parts += [f"{labels[key]:,} {about}" for key, about in _LEFT_OUT.items() if labels.get(key)]
     lines = [
         " · ".join(parts),
         "labels count for P and nDCG only; nDCG may fall, since more gold improves the ideal list",

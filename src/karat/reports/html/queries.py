@@ -16,7 +16,7 @@ from karat.analysis.triage import BM25_DEPTH, bm25_lists
 from karat.data.tables import Queries
 from karat.evaluation.segments import By, segments_by
 from karat.evaluation.stages import KEEP, Staged
-from karat.evaluation.top_lists import RelevantItem, gold_of
+from karat.evaluation.top_lists import RelevantItem, gold_of, logged_texts, query_texts
 from karat.measure.ranked import Ints
 from karat.measure.scores import Scores
 from karat.pages.formatting import plural
@@ -72,26 +72,16 @@ class ReportQueries:
             own_k = staged.gold.own_k
             everyone = staged.gold.target(np.arange(len(ids)))
             gold = everyone.relevant(staged.gold.conventions.rel).astype(int).tolist()
-        return cls(ids, texts_of(report.systems, queries, ids), own_k, gold, queries)
+        known: dict[str, str] = {}
+        for system in reversed(report.systems):
+            known |= logged_texts(system.scores.calls, "query")
+        known |= query_texts(None, queries)
+        texts = [readable(known[query_id]) if query_id in known else None for query_id in ids]
+        return cls(ids, texts, own_k, gold, queries)
 
 
 def _first_staged(report: Report) -> Staged | None:
     return next((system.staged for system in report.systems if system.staged is not None), None)
-
-
-def texts_of(
-    systems: Sequence[System], queries: Queries | None, ids: Sequence[str]
-) -> list[str | None]:
-    """Return the text of each query: from the queries, else from a log."""
-    texts: dict[str, str] = {}
-    for system in reversed(systems):
-        calls = system.scores.calls
-        if calls is not None and "query" in calls.columns:
-            texts |= dict(calls.select("query_id", "query").drop_nulls().iter_rows())
-    if queries is not None:
-        texts |= dict(queries.frame.select("query_id", "text").drop_nulls().iter_rows())
-    in_order = (texts.get(query_id) for query_id in ids)
-    return [readable(text) if isinstance(text, str) and text.strip() else None for text in in_order]
 
 
 def rows_of(systems: Sequence[System], queries: ReportQueries) -> dict[str, Any]:

@@ -250,10 +250,9 @@ def _value(document: Document, name: str) -> str:
     """Return the value of a convention, or that of each system where they differ."""
     value = document["conventions"][name]
     if value is None:
-        systems = zip(system_names(document), document["systems"], strict=True)
         values = [
-            f"{shown}: {system['conventions'][name]}"
-            for shown, system in systems
+            f"{system['name']}: {system['conventions'][name]}"
+            for system in document["systems"]
             if name in system.get("conventions", {})
         ]
         return ", ".join(values) or "not set"
@@ -261,6 +260,4 @@ def _value(document: Document, name: str) -> str:
         return "above 0"
     if isinstance(value, list):
         return " < ".join(map(str, value))
-    if isinstance(value, float):
-        return f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
