@@ -80,7 +80,7 @@ def test_identical_runs_are_the_same_with_p_one():
     found = compare([run_of(ranks, "old"), run_of(ranks, "new")], gold_of(), ["RR", "R@5"])
     for row in found.rows:
         assert (row.verdict, row.p, row.delta, row.ci) == ("same", 1.0, 0.0, (0.0, 0.0))
-    assert found.overlaps[0].identical
+    assert found.overlaps[0]["identical"]
     assert found.moved == ()
 
 
@@ -316,7 +316,10 @@ def test_the_queries_that_moved_most_come_with_their_texts():
     old = [2] * N
     new = [1, 5, *[2] * (N - 2)]
     found = compare([run_of(old, "old"), run_of(new, "new")], gold_of(), ["RR"], queries=queries)
-    told = [(m.query_id, m.text, m.baseline_value, m.system_value, m.change) for m in found.moved]
+    told = [
+        tuple(m[name] for name in ("query_id", "text", "baseline_value", "system_value", "change"))
+        for m in found.moved
+    ]
     assert told == [
         ("q000", "text 0", 0.5, 1.0, "better"),
         ("q001", "text 1", 0.5, 0.2, "worse"),

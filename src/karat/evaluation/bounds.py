@@ -113,7 +113,7 @@ class ScoreRanges:
 
 
 def ranges_of(scores: Scores, gold: Prepared) -> ScoreRanges:
-    """Return the ranges of a system whose lists were kept whole.
+    """Return the ranges of a system; those of differences need lists that were kept whole.
 
     >>> from karat.measure.names import parse_measures
     >>> from karat.measure.conventions import Conventions
@@ -122,7 +122,7 @@ def ranges_of(scores: Scores, gold: Prepared) -> ScoreRanges:
     >>> from karat.data.tables import Gold, Run
     >>> gold = prepare(Gold.from_dict({"q": {"a": 1}}), Conventions())
     >>> run = Run.from_dict({"q": ["x", "a", "y"]})
-    >>> found = ranges_of(score(run, gold, parse_measures("P@2, R@2"), keep=10), gold)
+    >>> found = ranges_of(score(run, gold, parse_measures("P@2, R@2"), keep=0), gold)
     >>> found.unjudged, found.to_dict()["R@2"]
     (2, {'low': 0.5, 'high': 1.0, 'exact': True})
     """
@@ -131,23 +131,22 @@ def ranges_of(scores: Scores, gold: Prepared) -> ScoreRanges:
             f"bounds are over judgments of items, and level={gold.conventions.level} counts"
             " others; leave --bounds and --strict-bounds out, or take gold of items"
         )
-    if scores.lists is None:
-        raise UsageError(f"the scores of {scores.system} come without whole lists; score it again")
     bounded = tuple(
         measure
         for measure in scores.measures
         if str(measure) not in scores.lacks and why_unbounded(measure, gold) is None
     )
-    grade = pl.col("grade")
-    rows = scores.lists.filter(~pl.col("repeat") & (grade.is_null() | (grade < 0)))["row"]
-    if rows.is_empty():
+    from karat.measure.ranges import Unjudged
+
+    rows = Unjudged.of(scores).query
+    if not len(rows):
         return ScoreRanges(scores, gold, bounded, unjudged=0, apart=0)
     # Measures with a range decide which queries count, or all where none has one.
     scored = np.zeros(len(scores.query_ids), dtype=bool)
     for name in map(str, bounded or scores.measures):
         if name in scores.columns:
             scored |= ~np.isnan(scores.values(name))
-    unjudged = int(scored[rows.to_numpy()].sum())
+    unjudged = int(scored[rows].sum())
     return ScoreRanges(scores, gold, bounded, unjudged, apart=len(rows) - unjudged)
 
 

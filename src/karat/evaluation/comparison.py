@@ -18,7 +18,7 @@ import polars as pl
 from karat.data.tables import Queries
 from karat.errors import UsageError, unknown
 from karat.evaluation.segments import By, Segment, segments_by
-from karat.evaluation.systems import ComparedSystem, ListOverlap, check_comparable, overlap
+from karat.evaluation.systems import ComparedSystem, check_comparable, overlap
 from karat.evaluation.verdict import (
     NO_DIFFERENCE,
     Comparison,
@@ -39,7 +39,6 @@ from karat.measure.ranked import Mask
 from karat.measure.scores import Interval, has_interval, number_of, percentile_of, plan_of
 from karat.pages.page import Page, Section
 from karat.pages.result import ENVELOPE, Result, record_frame
-from karat.pages.serialize import Record
 from karat.stats import paired
 from karat.stats.distributions import Ints, standard_error, t_p, t_quantile, units_of
 from karat.stats.means import (
@@ -58,25 +57,13 @@ MOST_PERMUTATIONS = 100_000
 MOST_MOVED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class MovedQuery(Record):
-    """One query that a system answers better or worse than its baseline."""
-
-    baseline: str
-    system: str
-    measure: str
-    query_id: str
-    text: str | None
-    baseline_value: float
-    system_value: float
-    change: str
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparisons(Result):
     """Everything a comparison found; ``rows`` holds one entry per pair, measure and segment.
 
-    ``primary`` says which measure decides, and who chose it.
+    ``primary`` says which measure decides, and who chose it. ``overlaps`` and ``moved`` hold plain
+    data: how alike two systems' lists are, and the queries that a system answers better or worse
+    than its baseline, the largest changes first.
 
     >>> compared = karat.compare(["bm25.trec", "dense.jsonl"], "qrels.txt", ["nDCG@5", "RR"])
     >>> compared.verdict, round(compared.of("dense").delta, 3)
@@ -87,8 +74,8 @@ class Comparisons(Result):
     rows: tuple[Comparison, ...]
     decisions: tuple[Decision, ...]
     primary: Primary
-    overlaps: tuple[ListOverlap, ...] = ()
-    moved: tuple[MovedQuery, ...] = ()
+    overlaps: tuple[Mapping[str, Any], ...] = ()
+    moved: tuple[Mapping[str, Any], ...] = ()
     reversals: tuple[str, ...] = ()
     replicates: Mapping[str, int] = field(default_factory=dict)
 
@@ -101,8 +88,8 @@ class Comparisons(Result):
             "primary": self.primary.to_dict(),
             "comparisons": [row.to_dict() for row in self.rows],
             "decisions": [decision.to_dict() for decision in self.decisions],
-            "overlap": [overlap.to_dict() for overlap in self.overlaps],
-            "moved": [query.to_dict() for query in self.moved],
+            "overlap": list(self.overlaps),
+            "moved": list(self.moved),
             "reversals": list(self.reversals),
             "replicates": dict(self.replicates),
         }
@@ -179,7 +166,9 @@ def compare_scores(
         pairs = list(combinations(systems, 2))
     overlaps = [overlap(*pair) for pair in pairs]
     identical = {
-        (shared.baseline, shared.system) for shared in overlaps if shared and shared.identical
+        (shared["baseline"], shared["system"])
+        for shared in overlaps
+        if shared is not None and shared["identical"]
     }
     rows = []
     everyone = Segment({}, systems[0].runs[0].everyone)
@@ -259,7 +248,7 @@ def _with_reason(row: Comparison, systems: Sequence[ComparedSystem]) -> Comparis
 
 def _moved_most(
     baseline: ComparedSystem, system: ComparedSystem, measure: str, queries: Queries | None
-) -> list[MovedQuery]:
+) -> list[dict[str, Any]]:
     """Return the queries with the largest gains, then those with the largest losses."""
     a, b = baseline.values(measure), system.values(measure)
     scores = baseline.runs[0]
@@ -271,16 +260,16 @@ def _moved_most(
     ids = scores.table["query_id"]
     texts = {} if queries is None else dict(queries.frame.select("query_id", "text").iter_rows())
     return [
-        MovedQuery(
-            baseline.name,
-            system.name,
-            measure,
-            query_id=ids[at],
-            text=texts.get(ids[at]),
-            baseline_value=float(a[at]),
-            system_value=float(b[at]),
-            change="better" if gain[at] > 0 else "worse",
-        )
+        {
+            "baseline": baseline.name,
+            "system": system.name,
+            "measure": measure,
+            "query_id": ids[at],
+            "text": texts.get(ids[at]),
+            "baseline_value": float(a[at]),
+            "system_value": float(b[at]),
+            "change": "better" if gain[at] > 0 else "worse",
+        }
         for at in (*best, *worst)
     ]
 

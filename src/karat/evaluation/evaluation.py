@@ -427,18 +427,19 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         if stages:
             staged = self._score_stages(opened, keep)
             scores, lists = staged.final, None
-            if ranged:
+            if ranged and keep:
                 lists = score_run(opened, self.prepared, (), keep=WHOLE_LISTS, derived=True).lists
         else:
-            depth = WHOLE_LISTS if ranged else keep
+            # The range of a difference needs the items of both systems by name.
+            depth = WHOLE_LISTS if ranged and keep else keep
             scores = score_run(
                 opened, self.prepared, self.measures, lenient=self.lenient, keep=depth
             )
             lists = scores.lists
             if ranged and lists is not None:
-                shortened = lists.filter(pl.col("rank") <= keep) if keep else None
-                scores = replace(scores, lists=shortened)
-        if ranged and lists is not None and (bounds or lists.height <= MOST_HITS):
+                scores = replace(scores, lists=lists.filter(pl.col("rank") <= keep))
+        small = scores.trace is not None and scores.trace.ranked.returned.sum() <= MOST_HITS
+        if ranged and (bounds or small):
             from karat.evaluation.bounds import ranges_of
 
             ranges = ranges_of(replace(scores, lists=lists), self.prepared)

@@ -2,7 +2,7 @@
 
 ``judge`` compares scores with gates; ``gate_files`` reads gates. All gates must pass, so a bad
 system slips through no more often than past its strictest gate; what grows with every gate is the
-chance that a good system is blocked by one of them, which ``Blocking`` gives.
+chance that a good system is blocked by one of them, which ``Gating.blocking`` gives.
 """
 
 from __future__ import annotations
@@ -132,38 +132,27 @@ class GateResult(Record):
         return {name: value for name, value in super().to_dict().items() if name != unused}
 
 
-@dataclass(frozen=True, slots=True)
-class Blocking(Record):
-    """The chance that at least one gate blocks a system.
-
-    ``at_limits`` is for a system whose true values lie exactly on every limit, ``as_measured``
-    for one whose true values are those measured. Gates that cannot be judged or reached are left
-    out.
-    """
-
-    at_limits: float
-    as_measured: float
-
-
 @dataclass(frozen=True, repr=False)
 class Gating(Result):
     """All gates of one system; those that it can never pass come first.
 
+    ``blocking`` is the chance that at least one gate blocks a system: one whose true values lie
+    exactly on every limit (``at_limits``), and one whose true values are those measured
+    (``as_measured``). Gates that cannot be judged or reached do not count; None where no other is.
     ``left_out`` names what a gate file asks for that is not about retrieval.
     """
 
     results: tuple[GateResult, ...]
-    blocking: Blocking | None
+    blocking: Mapping[str, float] | None
     left_out: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the gates as they stand in a report."""
-        blocking = self.blocking and self.blocking.to_dict()
         return {
             **ENVELOPE,
             "verdict": self.verdict,
             "gates": [result.to_dict() for result in self.results],
-            "blocking": {result.system: blocking for result in self.results[:1]},
+            "blocking": {result.system: self.blocking for result in self.results[:1]},
             "gates_left_out": sorted(self.left_out),
         }
 
@@ -203,7 +192,8 @@ def judge(
             thresholds.append(measured.threshold())
     chances = chance_of_missing(thresholds, plan_of(scores.conventions), groups=scores.groups)
     results.sort(key=lambda result: not result.unreachable)
-    return Gating(tuple(results), chances and Blocking(*chances), tuple(left_out))
+    blocking = chances and dict(zip(("at_limits", "as_measured"), chances, strict=True))
+    return Gating(tuple(results), blocking, tuple(left_out))
 
 
 def judge_strictly(

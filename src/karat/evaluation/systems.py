@@ -22,7 +22,6 @@ from karat.measure.names import Measure
 from karat.measure.ranked import Ints, Mask
 from karat.measure.scores import Scores
 from karat.pages.formatting import plural
-from karat.pages.serialize import Record
 from karat.version import __version__
 
 # How deep lists are compared, and where Jaccard looks.
@@ -220,32 +219,12 @@ def with_baseline(
     return [baseline, *runs]
 
 
-@dataclass(frozen=True, slots=True)
-class ListOverlap(Record):
-    """Means over the queries that both systems answered, of the first 100 items.
+def overlap(baseline: ComparedSystem, system: ComparedSystem) -> dict[str, Any] | None:
+    """Compare the top 100 items of two systems' first runs; None where they were not kept.
 
-    ``jaccard`` is of the first 10, ``rbo`` the extrapolated rank-biased overlap (p = 0.9),
-    ``tau`` Kendall's of the items in both lists, None where no query has two of them.
-    """
-
-    baseline: str
-    system: str
-    queries: int
-    jaccard: float | None
-    rbo: float | None
-    tau: float | None
-    identical: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the overlap as plain data, under the names of the measures."""
-        plain = Record.to_dict(self)
-        return plain | {f"Jaccard@{TOP}": plain.pop("jaccard"), "RBO": plain.pop("rbo")}
-
-
-def overlap(baseline: ComparedSystem, system: ComparedSystem) -> ListOverlap | None:
-    """Compare the top items of two systems' first runs; None where they were not kept.
-
-    Repeated runs are never called identical.
+    Means over the queries that both systems answered: the Jaccard index of the first 10, the
+    extrapolated rank-biased overlap (p = 0.9), and Kendall's tau of the items in both lists, None
+    where no query has two of them. Repeated runs are never called identical.
     """
     first, second = baseline.runs[0].lists, system.runs[0].lists
     if first is None or second is None:
@@ -258,15 +237,15 @@ def overlap(baseline: ComparedSystem, system: ComparedSystem) -> ListOverlap | N
     short = [np.minimum(length, TOP) for length in lengths]
     both = np.bincount(at[(ra <= TOP) & (rb <= TOP)], minlength=len(rows))
     same = first.select(_PLACE).sort(_PLACE).equals(second.select(_PLACE).sort(_PLACE))
-    return ListOverlap(
-        baseline.name,
-        system.name,
-        queries=len(rows),
-        jaccard=aggregates.mean(both / (short[0] + short[1] - both)),
-        rbo=aggregates.mean(_rbo(at, np.maximum(ra, rb), lengths)),
-        tau=aggregates.mean(_tau(at, ra, rb, len(rows))),
-        identical=len(baseline.runs) + len(system.runs) == 2 and same,
-    )
+    return {
+        "baseline": baseline.name,
+        "system": system.name,
+        "queries": len(rows),
+        f"Jaccard@{TOP}": aggregates.mean(both / (short[0] + short[1] - both)),
+        "RBO": aggregates.mean(_rbo(at, np.maximum(ra, rb), lengths)),
+        "tau": aggregates.mean(_tau(at, ra, rb, len(rows))),
+        "identical": len(baseline.runs) + len(system.runs) == 2 and same,
+    }
 
 
 def _numbered(lists: pl.DataFrame, rows: Ints) -> pl.DataFrame:

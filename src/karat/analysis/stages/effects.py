@@ -170,7 +170,7 @@ def comparison_document(comparisons: Comparisons) -> dict[str, Any]:
         "regression": comparisons.regression,
         "because": comparisons.decisions[0].because,
         "reversals": list(comparisons.reversals),
-        "moved": [query.to_dict() for query in comparisons.moved],
+        "moved": list(comparisons.moved),
     }
 
 
@@ -293,7 +293,7 @@ def _corrected(changes: Mapping[str, Comparisons], alpha: float) -> dict[str, li
     corrected: dict[str, list[Comparison]] = {}
     for stage, comparisons in changes.items():
         # The stage may have left every top k as it was.
-        same = any(overlap.identical for overlap in comparisons.overlaps)
+        same = any(overlap["identical"] for overlap in comparisons.overlaps)
         corrected[stage] = []
         for row in comparisons.rows:
             p, tests = adjusted[row.system, row.measure]
