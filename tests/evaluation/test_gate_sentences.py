@@ -8,6 +8,7 @@ import pytest
 
 import karat
 from karat.evaluation.gate_files import limits_in, parse_gates, read_gate_file
+from karat.evaluation.segments import By
 
 LESSON = """\
 Ship if (CI lower bounds):
@@ -59,22 +60,39 @@ def test_ascii_signs_and_other_hyphens_mean_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("sentence", "limits"),
     [
-        ("R@5 > 0.9 overall", [("R@5", ">", 0.9, None)]),
-        ("Recall@5 ≥ 90 % overall.", [("Recall@5", "≥", 0.9, None)]),
-        ("MRR >= .5, and P@5 >= 0.3", [("MRR", ">=", 0.5, None), ("P@5", ">=", 0.3, None)]),
+        ("R@5 > 0.9 overall", [("R@5", "min", 0.9, True, None)]),
+        ("Recall@5 ≥ 90 % overall.", [("Recall@5", "min", 0.9, False, None)]),
+        (
+            "MRR >= .5, and P@5 >= 0.3",
+            [("MRR", "min", 0.5, False, None), ("P@5", "min", 0.3, False, None)],
+        ),
         (
             "R@5 ≥ 0.85 in the pt-BR, es-AR and en segments",
-            [("R@5", "≥", 0.85, ("pt-BR", "es-AR", "en"))],
+            [("R@5", "min", 0.85, False, ("pt-BR", "es-AR", "en"))],
         ),
         (
             "p90 rerank latency < 50 ms; total ≤ 90 ms",
-            [("latency.rerank.p90", "<", 50, None), ("latency.total.p90", "≤", 90, None)],
+            [
+                ("latency.rerank.p90", "max", 50, True, None),
+                ("latency.total.p90", "max", 90, False, None),
+            ],
         ),
-        ("Retrieval latency (p95) ≤ 80 ms", [("latency.retrieve.p95", "≤", 80, None)]),
+        (
+            "Retrieval latency (p95) ≤ 80 ms",
+            [("latency.retrieve.p95", "max", 80, False, None)],
+        ),
     ],
 )
 def test_what_sentences_may_say(sentence, limits):
-    assert limits_in(sentence) == limits
+    forms = [
+        {"measure": measure, side: number, "strict": strict, "values": values}
+        for measure, side, number, strict, values in limits
+    ]
+    by_language = {"by": By(("language",)), "any_spelling": True}
+    alike = {"any_spelling": True, "by": None}
+    assert limits_in(sentence) == [
+        form | (alike if form["values"] is None else by_language) for form in forms
+    ]
 
 
 @pytest.mark.parametrize(

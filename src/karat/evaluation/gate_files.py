@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -136,11 +136,7 @@ def _gates(data: Any, place: Place, number: int, conventions: Conventions | None
         elif line := _LINE.fullmatch(data.strip()):
             forms = [_of_line(line)]
         else:
-            forms = [
-                {"measure": limit.measure, **_limit(limit.sign, limit.number)}
-                | _languages(limit.segments)
-                for limit in limits_in(data)
-            ]
+            forms = limits_in(data)
         return [
             Gate(parse_measure(form.pop("measure"), conventions=conventions), **form, where=where)
             for form in forms
@@ -339,28 +335,18 @@ _STAGES |= {"reranking": "rerank", "search": "retrieve"}
 _HEADING = re.compile(r"\s*(?:[-*]\s*)?ship\s+if\b[^<>≤≥]*:?\s*", re.IGNORECASE)
 
 
-class SentenceLimit(NamedTuple):
-    """One limit of a sentence: a measure's name, its sign and number, and where it holds.
+def limits_in(sentence: str) -> list[dict[str, Any]]:
+    """Return the limits of a sentence, each by the names of ``Gate``.
 
-    ``segments`` is None for all queries.
-    """
+    A limit without a measure is of the measure before it.
 
-    measure: str
-    sign: str
-    number: float
-    segments: tuple[str, ...] | None = None
-
-
-def limits_in(sentence: str) -> list[SentenceLimit]:
-    """Return the limits of a sentence; one without a measure is of the measure before it.
-
-    >>> [(limit.measure, limit.number) for limit in limits_in("P@5 ≥ 0.60 and Hit@5 ≥ 0.9")]
+    >>> [(limit["measure"], limit["min"]) for limit in limits_in("P@5 ≥ 0.60 and Hit@5 ≥ 0.9")]
     [('P@5', 0.6), ('Hit@5', 0.9)]
-    >>> limits_in("R@5 ≥ 0.85 in pt-BR and es-AR segments")[0].segments
+    >>> limits_in("R@5 ≥ 0.85 in pt-BR and es-AR segments")[0]["values"]
     ('pt-BR', 'es-AR')
     """
     text = re.sub("[\u2010-\u2015\u2212]", "-", sentence.replace("\u00a0", " ")).strip()
-    limits: list[SentenceLimit] = []
+    limits: list[dict[str, Any]] = []
     at, measure = 0, ""
     while at < len(text) or not limits:
         match = _SENTENCE_LIMIT.match(text, at)
@@ -373,7 +359,8 @@ def limits_in(sentence: str) -> list[SentenceLimit]:
         names, percent = match["names"], match["unit"] == "%"
         segments = None if names is None else tuple(_BETWEEN_NAMES.split(_without_the(names)))
         number = float(match["number"]) / (100 if percent else 1)
-        limits.append(SentenceLimit(measure, match["sign"], number, segments))
+        limit = {"measure": measure, **_limit(match["sign"], number)}
+        limits.append(limit | _languages(segments))
     return limits
 
 
