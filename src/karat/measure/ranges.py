@@ -55,12 +55,39 @@ class Unjudged:
     """Items that nobody judged, each once per query, by query and then by rank.
 
     ``query`` is the query's row in the score table. An item whose grade is below 0 was pooled
-    and not judged, so it is one of them.
+    and not judged, so it is one of them. ``item_id`` is None unless the lists were kept whole.
     """
 
     query: Ints
     rank: Ints
-    item_id: pl.Series
+    item_id: pl.Series | None
+
+    @classmethod
+    def of(cls, scores: Scores) -> Unjudged:
+        """Return what nobody judged in the lists of a system."""
+        ranked = _ranked_of(scores)
+        starts = np.cumsum(ranked.returned) - ranked.returned
+        is_open = np.ones(int(ranked.returned.sum()), dtype=bool)
+        judged = ranked.hits.where(ranked.hits.grade >= 0)
+        is_open[starts[judged.query] + judged.rank - 1] = False
+        if ranked.repeats is not None:
+            is_open[starts[ranked.repeats.query] + ranked.repeats.rank - 1] = False
+        places = np.flatnonzero(is_open)
+        query = np.repeat(np.arange(ranked.n), ranked.returned)[places]
+        items = None
+        if scores.lists is not None:
+            grade = pl.col("grade")
+            once = without_repeats(scores.lists).filter(grade.is_null() | (grade < 0))
+            items = once.sort("row", "rank")["item_id"]
+            items = items if len(items) == len(places) else None
+        return cls(query, places - starts[query] + 1, items)
+
+    @property
+    def named(self) -> pl.Series:
+        """The items by name."""
+        if self.item_id is None:
+            raise UsageError("the lists were not kept whole; score the runs again")
+        return self.item_id
 
     def counts(self, n: int) -> Ints:
         """Return the number of items of each of n queries."""
@@ -83,19 +110,16 @@ class Listed:
         return self.scores.values(measure)
 
 
+def _ranked_of(scores: Scores) -> Ranked:
+    if scores.trace is None:
+        raise UsageError(f"the scores of {scores.system} come without lists; score it again")
+    return scores.trace.ranked
+
+
 def listed(scores: Scores) -> Listed:
-    """Return a system's lists, of which all items were kept when it was scored."""
-    if scores.trace is None or scores.lists is None:
-        raise UsageError(f"the scores of {scores.system} come without whole lists; score it again")
-    grade = pl.col("grade")
-    once = without_repeats(scores.lists)
-    rows = once.filter(grade.is_null() | (grade < 0)).sort("row", "rank")
-    unjudged = Unjudged(
-        rows["row"].cast(pl.Int64).to_numpy(),
-        rows["rank"].cast(pl.Int64).to_numpy(),
-        rows["item_id"],
-    )
-    ranked = scores.trace.ranked
+    """Return a system's lists as they were scored."""
+    unjudged = Unjudged.of(scores)
+    ranked = _ranked_of(scores)
     judged = ranked.target.grade >= 0
     if not judged.all():
         target = replace(
@@ -557,7 +581,7 @@ class Common:
 def in_common(first: Listed, second: Listed) -> Common:
     """Return what is unjudged in either of two systems, by query and item."""
     sides = [
-        pl.DataFrame({"query": items.query, "item_id": items.item_id, name: items.rank})
+        pl.DataFrame({"query": items.query, "item_id": items.named, name: items.rank})
         for name, items in (("first", first.unjudged), ("second", second.unjudged))
     ]
     both = sides[0].join(sides[1], on=_PAIR, how="full", coalesce=True).sort(_PAIR)
@@ -601,7 +625,7 @@ def effects(measure: Measure, systems: Sequence[Listed], gold: Prepared) -> Effe
     else:
         unjudged = systems[0].unjudged
         absent = np.full(len(unjudged.query), ABSENT)
-        pairs = Common(unjudged.query, unjudged.rank, absent, unjudged.item_id)
+        pairs = Common(unjudged.query, unjudged.rank, absent, unjudged.named)
         signs = (1.0, 0.0)
     top, least = relevant_grades(measure, gold)
     sums = np.zeros((3, len(pairs.query)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -372,13 +373,19 @@ def _ordered(ranked: Ranked, ties: Ties, *, best: bool) -> Ranked:
 class Trace:
     """Every query of a score table, in its order, with all judged hits of its list.
 
-    ``ranked`` lets any measure of ranks be computed again, at any cut-off; ``facts`` has a row
-    for each of its hits: item_id, score, similarity, version, source; null where the run has none.
-    A query that the run does not answer has an empty list.
+    ``ranked`` lets any measure of ranks be computed again, at any cut-off. A query that the run
+    does not answer has an empty list.
     """
 
     ranked: Ranked
-    facts: pl.DataFrame
+    blocks: Sequence[Block]
+    order: Ints
+
+    @cached_property
+    def facts(self) -> pl.DataFrame:
+        """What the run says of each judged hit, null where it says nothing."""
+        nothing = pl.DataFrame(schema={"item_id": pl.String, **HIT_FACTS})
+        return pl.concat([nothing, *(block.facts() for block in self.blocks)])[self.order]
 
 
 def trace_of(blocks: Sequence[Block], gold: Prepared) -> Trace:
@@ -389,8 +396,6 @@ def trace_of(blocks: Sequence[Block], gold: Prepared) -> Trace:
         returned[block.codes] = block.ranked.returned
     hits, order = _joined(blocks, [block.ranked.hits for block in blocks], gold)
     found, _ = _joined(blocks, [block.ranked.found for block in blocks], gold)
-    nothing = pl.DataFrame(schema={"item_id": pl.String, **HIT_FACTS})
-    facts = pl.concat([nothing, *(block.facts() for block in blocks)])
     repeats = None
     known = [(block.codes, block.ranked.repeats) for block in blocks]
     places = [(codes[r.query], r.rank) for codes, r in known if r is not None]
@@ -399,7 +404,7 @@ def trace_of(blocks: Sequence[Block], gold: Prepared) -> Trace:
         order_of_repeats = np.lexsort((rank, query))
         repeats = Repeats(query[order_of_repeats], rank[order_of_repeats])
     ranked = Ranked(gold.target(np.arange(n)), hits, found, returned, repeats=repeats)
-    return Trace(ranked, facts[order])
+    return Trace(ranked, blocks, order)
 
 
 def _joined(
