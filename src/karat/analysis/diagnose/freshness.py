@@ -132,7 +132,7 @@ def _filtered(run: Run, hits: pl.DataFrame, *, strict: bool) -> Run:
 
 
 def _of_relevance(measure: Measure, scores: Scores) -> bool:
-    """Whether a measure weighs gold that was found: those that newer items can win something in."""
+    """Return whether a measure weighs gold that was found, so that newer items can raise it."""
     definition = measure.definition
     plain = definition.evidence is None and definition.cutoff != "path"
     directed = definition.better != "none" and str(measure) not in scores.lacks
@@ -173,7 +173,7 @@ def _worst(late: pl.DataFrame, gold: Prepared) -> list[dict[str, Any]]:
 
 
 def _newer_gold(hits: pl.DataFrame, gold: Prepared) -> dict[str, Any]:
-    """Relevant gold that is newer than its own query: the labels are what is outdated.
+    """Return the relevant gold that is newer than its query: there the labels are outdated.
 
     Its version is the gold's own, else the corpus's, else what the run says of the item.
     """

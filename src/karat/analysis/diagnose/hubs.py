@@ -75,7 +75,7 @@ def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None)
 
 
 def _occurrences(top: pl.DataFrame) -> pl.DataFrame:
-    """For each item returned: in how many top ks, as gold, judged as no answer, not judged."""
+    """Return how many top ks hold each item: as gold, judged as no answer, and not judged."""
     wrong = (~pl.col("answers") & (pl.col("grade") >= 0)).fill_null(value=False)
     return (
         without_repeats(top)
@@ -91,14 +91,14 @@ def _occurrences(top: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _p_values(found: pl.DataFrame, queries: int, chance: float) -> Values:
+def _p_values(items: pl.DataFrame, queries: int, chance: float) -> Values:
     """Return the chance of so many top ks among the queries whose gold the item is not.
 
     Lists of different length spread less than the binomial says, so this is not too small.
     """
     from scipy.special import betainc
 
-    tries, count = queries - found["gold"].to_numpy(), found["unrelated"].to_numpy()
+    tries, count = queries - items["gold"].to_numpy(), items["unrelated"].to_numpy()
     return np.asarray(betainc(count, tries - count + 1, chance))
 
 
@@ -106,9 +106,9 @@ def _skewness(values: Values, weights: Values | None = None) -> float | None:
     """Return the third central moment over the cube of the standard deviation."""
     if not len(values):
         return None
-    apart = values - np.average(values, weights=weights)
-    spread = float(np.average(apart**2, weights=weights))
-    return float(np.average(apart**3, weights=weights)) / spread**1.5 if spread > 0 else None
+    deviations = values - np.average(values, weights=weights)
+    spread = float(np.average(deviations**2, weights=weights))
+    return float(np.average(deviations**3, weights=weights)) / spread**1.5 if spread > 0 else None
 
 
 def _binomial_skewness(queries: int, chance: float) -> float | None:
@@ -136,20 +136,20 @@ def _truncated_skewness(queries: int, chance: float) -> float | None:
     return _skewness(counts, np.exp(ways + xlogy(counts, p) + xlog1py(queries - counts, -p)))
 
 
-def _described(found: pl.DataFrame, top: pl.DataFrame, gold: Prepared) -> list[dict[str, Any]]:
+def _described(crowds: pl.DataFrame, top: pl.DataFrame, gold: Prepared) -> list[dict[str, Any]]:
     """Return the hubs with their texts, and how many different things their queries ask for."""
     topics = pl.DataFrame({"row": np.arange(len(gold.query_ids)), "topic": _topics(gold)})
     unanswered = top.filter(~pl.col("answers")).join(topics, on="row")
     counts = dict(unanswered.group_by("item_id").agg(pl.col("topic").n_unique()).iter_rows())
-    texts = shown_texts(found["item_id"], gold)
+    texts = shown_texts(crowds["item_id"], gold)
     return [
         {**hub, "topics": counts.get(hub["item_id"], 0), "text": text}
-        for hub, text in zip(found.iter_rows(named=True), texts, strict=True)
+        for hub, text in zip(crowds.iter_rows(named=True), texts, strict=True)
     ]
 
 
 def _topics(gold: Prepared) -> Ints:
-    """A number for each query, the same for queries that share gold, directly or through others."""
+    """Return the same number for queries that share gold, directly or through others."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

@@ -116,8 +116,8 @@ def _cost_of(path: str) -> Measure:
 def score_calls(staged: Staged, measures: Sequence[Measure]) -> Scores:
     """Return the scores of the calls themselves, of a run whose lists were scored before."""
     final = staged.final
-    facts = {"meta": final.meta, "name": final.system, "source": final.source}
-    run = replace(Run.from_dict({}), calls=staged.calls, order="rank", **facts)
+    run = Run.from_dict({}, name=final.system)
+    run = replace(run, calls=staged.calls, meta=final.meta, order="rank", source=final.source)
     return score(run, staged.gold, measures, derived=True)
 
 

@@ -92,26 +92,26 @@ class LastGold:
 class Way:
     """The lists from the retriever's own to the final one, and where gold stands in each.
 
-    ``own`` marks the queries for which a stage logged a list, or passed on an empty one; for
+    ``logged`` marks the queries for which a stage logged a list, or passed on an empty one; for
     the others it shows what the next stage does, and nothing counts as a failure of it.
     """
 
     names: tuple[str, ...]
     lists: tuple[BestGold, ...]
-    own: tuple[Mask, ...]
+    logged: tuple[Mask, ...]
     final: BestGold
 
     @classmethod
     def of(cls, staged: Staged) -> Way:
         """Return where the best-placed gold of a run stands, from list to list."""
         lists = tuple(best_gold(scores, staged.gold) for scores in staged.line.values())
-        own = []
+        logged = []
         for name, best in zip(staged.line, lists, strict=True):
             # Where the log does not say, every query has a list.
             queries = staged.logged.get(name, frozenset(staged.gold.query_ids))
-            logged = [query_id in queries for query_id in staged.gold.query_ids]
-            own.append(np.array(logged, dtype=bool) | (best.returned == 0))
-        return cls(tuple(staged.line), lists, tuple(own), best_gold(staged.final, staged.gold))
+            has_list = [query_id in queries for query_id in staged.gold.query_ids]
+            logged.append(np.array(has_list, dtype=bool) | (best.returned == 0))
+        return cls(tuple(staged.line), lists, tuple(logged), best_gold(staged.final, staged.gold))
 
     @property
     def first(self) -> BestGold:
@@ -133,7 +133,7 @@ class Way:
         """By stage, the queries whose gold is in the list before it and in none after it."""
         nothing = np.zeros(len(self.final.rank), dtype=bool)
         return dict.fromkeys(SIEVES, nothing) | {
-            name: self.own[at] & np.isfinite(self.before[at].rank) & ~np.isfinite(self.after(at))
+            name: self.logged[at] & np.isfinite(self.before[at].rank) & ~np.isfinite(self.after(at))
             for at, name in enumerate(self.names)
         }
 
@@ -162,8 +162,8 @@ class Way:
         last = np.full(len(ranks), -1)
         for at, name in enumerate(self.names):
             if name in names:
-                ranks = np.where(self.own[at], self.lists[at].rank, ranks)
-                last = np.where(self.own[at], at, last)
+                ranks = np.where(self.logged[at], self.lists[at].rank, ranks)
+                last = np.where(self.logged[at], at, last)
         return LastGold(ranks, last)
 
 

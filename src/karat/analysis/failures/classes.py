@@ -81,8 +81,8 @@ def evidence_of(case: Case, kind: str, explain: Explain, query: int, gold: str) 
     facts: Facts = {"gold": gold, "gold_items": len(case.relevant_rows(query))}
     if kind not in UNANSWERED:
         way = case.way
-        lists = zip(way.names, way.lists, way.own, strict=True)
-        ranks = {name: _rank(best.rank[query]) for name, best, own in lists if own[query]}
+        lists = zip(way.names, way.lists, way.logged, strict=True)
+        ranks = {name: _rank(best.rank[query]) for name, best, logged in lists if logged[query]}
         if RAW in ranks:
             facts["raw_rank"] = ranks.pop(RAW)
         if ranks:
@@ -373,7 +373,7 @@ def rerank_demotion(case: Case, left: Mask) -> tuple[Mask, Explain]:
     lost = ~np.isfinite(way.final.rank) | (sieved.rank <= case.thresholds.miss)
     earlier = np.zeros_like(left)
     for at, best in enumerate(way.lists):
-        earlier |= way.own[at] & (at < reordered.at) & np.isfinite(best.rank)
+        earlier |= way.logged[at] & (at < reordered.at) & np.isfinite(best.rank)
     dropped = earlier & ~np.isfinite(reordered.rank)
     worse = np.isfinite(sieved.rank) & (reordered.rank > sieved.rank)
     by_list = reordered.logged & lost & (worse | dropped)

@@ -100,11 +100,10 @@ def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> dict
         mask = np.array([name in names for names in right], dtype=bool)
         coverage = _coverage(staged, {row: covered[row] for row in judged if mask[row]})
         by_source[name] = {"queries": int(mask.sum()), "coverage": coverage, **cells(final, mask)}
+    pairs = [tuple(JOINED.join(sorted(names[row])) for names in (right, chosen)) for row in judged]
     confusion: dict[str, dict[str, int]] = {}
-    for row in judged:
-        cell = confusion.setdefault(JOINED.join(sorted(right[row])), {})
-        sources = JOINED.join(sorted(chosen[row]))
-        cell[sources] = cell.get(sources, 0) + 1
+    for (right_names, chosen_names), n in sorted(Counter(pairs).items()):
+        confusion.setdefault(right_names, {})[chosen_names] = n
     return {
         "n": len(judged),
         "coverage": _coverage(staged, covered) if judged else None,
@@ -113,7 +112,7 @@ def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> dict
             for row in judged
             if not covered[row]
         ],
-        "confusion": {name: dict(sorted(cell.items())) for name, cell in sorted(confusion.items())},
+        "confusion": confusion,
         "over_asked": sum(len(chosen[row]) > 1 and len(right[row]) == 1 for row in judged),
         "chosen": {name: {"n": n, "share": n / len(sent)} for name, n in sorted(calls.items())},
         "never_right": sorted({*calls}.difference(*(right[row] for row in judged)))
@@ -276,10 +275,10 @@ def rewriting_of(
     row = comparisons.of(REWRITTEN)
     hurt: list[dict[str, Any]] = []
     for query in comparisons.moved:
-        if query.change == "worse" and len(hurt) < MOST:
-            text, rewritten = texts.get(query.query_id, (None, None))
-            values = {"original": query.baseline_value, "rewritten": query.system_value}
-            facts = {"query_id": query.query_id, "measure": query.measure, **values}
+        if query["change"] == "worse" and len(hurt) < MOST:
+            text, rewritten = texts.get(query["query_id"], (None, None))
+            values = {"original": query["baseline_value"], "rewritten": query["system_value"]}
+            facts = {"query_id": query["query_id"], "measure": query["measure"], **values}
             hurt.append({**facts, "query": text, "rewritten_text": rewritten})
     return {
         **counts,

@@ -16,6 +16,7 @@ from karat.analysis.stress.edits import EditedList, ScoredItem, seed_of
 from karat.data.tables import Corpus, Gold, Run
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.stages import whole_in
+from karat.evaluation.top_lists import logged_texts
 from karat.formats.readers import read_run
 from karat.measure.conventions import Conventions
 from karat.measure.prepare import Prepared, prepare
@@ -104,9 +105,7 @@ def lists_of_run(run: Run, evaluation: Evaluation, query_ids: Sequence[str]) -> 
         longest = {name: max(k, len(hits)) for name, hits in entries.items()}
         return made({name: result.entries[: longest[name]] for name, result in edited.items()})
 
-    reasons: dict[str, str] = {}
-    if run.calls is not None and "error" in run.calls.columns:
-        reasons = dict(run.calls.select("query_id", pl.col("error").cast(pl.String)).iter_rows())
+    reasons = logged_texts(run.calls, "error")
     failed, missing = (scores.ids(scores.status == status) for status in ("failed", "missing"))
     return ListSource(
         run.name,
@@ -114,7 +113,7 @@ def lists_of_run(run: Run, evaluation: Evaluation, query_ids: Sequence[str]) -> 
         scores.conventions,
         entries,
         made(entries),
-        {name: str(reasons.get(name, "failed")) for name in failed},
+        {name: reasons.get(name, "failed") for name in failed},
         after,
         lambda lists: made(lists).run,
         missing=len(missing),

@@ -32,7 +32,6 @@ from karat.evaluation.segments import segments_by
 from karat.measure.names import Measure, parse_measure
 from karat.pages.charts import (
     HEIGHT,
-    LOW_HEIGHT,
     WIDTH,
     Spec,
     chart_spec,
@@ -319,90 +318,69 @@ def sweep_chart(document: Document) -> Spec:
     To the right, a column of panels for each system and segment column. The point from which
     a line is flat is ringed; what lies beyond a log is not drawn.
     """
-    systems = document["systems"]
-    groups = {"all queries": {label(system["name"]): system["measures"] for system in systems}}
+    rows = list(_chart_rows(document["systems"]))
+    in_tokens = isinstance(document["ks"][0], str)
+    sizes = [size_of(k) for k in document["ks"]]
+    places = [] if in_tokens else [row["place"] for row in rows]
+    axis = {"field": "place", **k_axis(sizes, places, title="tokens" if in_tokens else "k")}
+    columns: dict[str, list[Spec]] = {}
+    for group, measure in dict.fromkeys((row["group"], row["measure"]) for row in rows):
+        names = list(dict.fromkeys(row["who"] for row in rows if row["group"] == group))
+        of_measure = [row for row in rows if row["measure"] == measure and row["mean"] is not None]
+        drawn = [row for row in of_measure if row["group"] == group]
+        # Panels of one measure have one scale, so that they can be compared.
+        ends = [row[end] for row in of_measure for end in ("mean", "low", "high")]
+        known = [0.0, *(end for end in ends if end is not None)]
+        scale = {"domain": [min(known), max(known)], "nice": True} if any(known) else {"zero": True}
+        y = {"field": "mean", "type": "quantitative", "title": label(measure), "scale": scale}
+        columns.setdefault(group, []).append(_panel(names, drawn, {"x": axis, "y": y}))
+    separate = {"scale": {"color": "independent", "shape": "independent"}}
+    panels = [
+        {
+            "title": {"text": group, "subtitle": "ringed: flat from here on"},
+            "vconcat": column,
+            "spacing": 20,
+            "resolve": {"scale": {"color": "shared", "shape": "shared"}},
+        }
+        for group, column in columns.items()
+    ]
+    return chart_spec({"concat": panels, "columns": 3, "spacing": 40, "resolve": separate})
+
+
+def _chart_rows(systems: Sequence[Document]) -> Iterator[dict[str, Any]]:
+    """Yield every point, with the column of panels, the measure and the line it belongs to."""
     for system in systems:
         whose = f", {label(system['name'])}" if len(systems) > 1 else ""
-        for column, segments in system["segments"].items():
-            lines = {label(value): lines for value, lines in segments.items()}
-            groups[f"by {label(column)}{whose}"] = lines
-    budgets = {label(system["name"]): system["budget"] for system in systems if system["budget"]}
-    in_tokens = isinstance(document["ks"][0], str)
-    timed = [budget["k"] for budget in budgets.values() if budget.get("k") and not in_tokens]
-    sizes = [size_of(k) for k in document["ks"]]
-    axis = {"field": "place", **k_axis(sizes, timed, title="tokens" if in_tokens else "k")}
-    columns: list[Spec] = []
-    for title, lines in groups.items():
-        panels = [
-            _panel(name, HEIGHT, axis, list(lines), _rows(lines, name), _ends(groups, name))
-            for name in next(iter(lines.values()), {})
+        groups = {"all queries": {system["name"]: system["measures"]}}
+        groups |= {f"by {label(name)}{whose}": rows for name, rows in system["segments"].items()}
+        lines = [
+            (group, measure, who, line)
+            for group, measures_of in groups.items()
+            for who, measures in measures_of.items()
+            for measure, line in measures.items()
         ]
-        if not columns:
-            costs: dict[str, list[dict[str, Any]]] = {}
-            for name, budget in budgets.items():
-                kind = TOKENS if budget["kind"] == TOKENS else f"{budget['kind']} (ms)"
-                for point in budget.get("points", [budget]):
-                    if point["mean"] is not None and point["k"]:
-                        costs.setdefault(kind, []).append(_row(name, point))
-            panels += [
-                _panel(name, LOW_HEIGHT, axis, list(lines), rows) for name, rows in costs.items()
-            ]
-        columns.append(
-            {
-                "title": {"text": title, "subtitle": "ringed: flat from here on"},
-                "vconcat": panels,
-                "spacing": 20,
-                "resolve": {"scale": {"color": "shared", "shape": "shared"}},
-            }
-        )
-    separate = {"scale": {"color": "independent", "shape": "independent"}}
-    return chart_spec({"concat": columns, "columns": 3, "spacing": 40, "resolve": separate})
+        budget = system["budget"]
+        if budget and budget.get("k", 0) is not None:
+            kind = TOKENS if budget["kind"] == TOKENS else f"{budget['kind']} (ms)"
+            cost = {"points": budget.get("points", [budget]), "knee": None}
+            lines.append(("all queries", kind, system["name"], cost))
+        for group, measure, who, line in lines:
+            for point in line["points"]:
+                low, high = point["ci"] or (None, None)
+                row = {"group": group, "measure": measure, "who": label(who)}
+                row |= {"mean": point["mean"], "low": low, "high": high}
+                yield row | {"place": size_of(point["k"]), "knee": point["k"] == line["knee"]}
 
 
-def _ends(groups: Mapping[str, Mapping[str, Document]], name: str) -> list[float]:
-    """Return the ends of a measure in any panel, so that panels can be compared."""
-    values = [0.0]
-    for line in (lines[name] for group in groups.values() for lines in group.values()):
-        for point in line["points"]:
-            if point["mean"] is not None:
-                values += [point["mean"], *(point["ci"] or ())]
-    return [min(values), max(values)]
-
-
-def _rows(lines: Mapping[str, Document], measure: str) -> list[dict[str, Any]]:
-    """Return the points that were measured, as rows that Vega-Lite takes."""
-    return [
-        _row(name, point) | {"knee": point["k"] == measures[measure]["knee"]}
-        for name, measures in lines.items()
-        for point in measures[measure]["points"]
-        if point["mean"] is not None
-    ]
-
-
-def _row(name: str, point: Document) -> dict[str, Any]:
-    low, high = point["ci"] or (None, None)
-    place = size_of(point["k"])
-    return {"who": name, "place": place, "mean": point["mean"], "low": low, "high": high}
-
-
-def _panel(
-    title: str,
-    height: int,
-    axis: Spec,
-    names: Sequence[str],
-    rows: Sequence[Mapping[str, Any]],
-    ends: Sequence[float] = (0.0, 0.0),
-) -> Spec:
+def _panel(names: Sequence[str], rows: Sequence[Mapping[str, Any]], axes: Spec) -> Spec:
     """Return one panel: lines in the colours of their names, points with shapes besides."""
-    scale = {"zero": True} if ends[0] == ends[1] else {"domain": list(ends), "nice": True}
-    y = {"field": "mean", "type": "quantitative", "title": label(title), "scale": scale}
     # Without this the legend would be as pale as the bands.
     who = {"field": "who", "type": "nominal", "title": None, "legend": {"symbolOpacity": 1}}
     colour, shape = (who | {"scale": scale} for scale in marks_of(names).values())
     return {
         "width": WIDTH,
-        "height": height,
-        "encoding": {"x": axis, "y": y},
+        "height": HEIGHT,
+        "encoding": axes,
         "data": {"values": list(rows)},
         "layer": line_layers(rows, "who", {"color": colour}, points={"shape": shape}),
     }
