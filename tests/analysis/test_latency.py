@@ -299,6 +299,7 @@ def test_the_page_shows_stages_segments_slowest_and_cost():
         "Total latency in ms by language",
         "The slowest queries",
         "Cost",
+        "Mean cost by language",
     ]
     stages = sections[0].grid
     assert stages[0] == ["stage", "n", "mean", "p50", "p90", "p95", "p99", "share"]

@@ -331,17 +331,13 @@ def latency_sections(document: Document) -> list[Section]:
     ]
     columns = {name: name for name in ("stage", "n", *_FIGURES, "share")}
     sections = [Section("Latency in ms", table(stages, columns), list(_notes(document)))]
-    costs = document["cost"]
     for by, segments in document["segments"].items():
-        columns = {name: name for name in (by, "n", "p50", "p90")}
-        columns |= {f"mean {name}": f"mean {name}" for name in costs}
         rows = [
-            _cells(segment["stages"][TOTAL], "p50", "p90")
-            | {by: value, "n": f"{segment['n']:,}" + (" small" if segment["small"] else "")}
-            | {f"mean {name}": _figure(segment["cost"][name]["mean"]) for name in costs}
+            _cells(segment["stages"][TOTAL], "p50", "p90") | _segment_cells(by, value, segment)
             for value, segment in segments.items()
         ]
-        sections.append(Section(f"Total latency in ms by {label(by)}", table(rows, columns)))
+        grid = table(rows, {name: name for name in (by, "n", "p50", "p90")})
+        sections.append(Section(f"Total latency in ms by {label(by)}", grid))
     if document["slowest"]:
         names = list(dict.fromkeys(name for slow in document["slowest"] for name in slow["stages"]))
         rows = [
@@ -350,16 +346,28 @@ def latency_sections(document: Document) -> list[Section]:
         ]
         columns = {"query": "query_id", **{name: name for name in ("total", *names, "text")}}
         sections.append(Section("The slowest queries", table(rows, columns)))
-    if costs:
+    if costs := document["cost"]:
         rows = [{**_cells(cost, "mean", "sum"), "what": name} for name, cost in costs.items()]
         grid = table(rows, {name: name for name in ("what", "n", "mean", "sum")})
         sections.append(Section("Cost", grid))
+        for by, segments in document["segments"].items():
+            rows = [
+                _segment_cells(by, value, segment)
+                | {name: _cells(cost, "mean")["mean"] for name, cost in segment["cost"].items()}
+                for value, segment in segments.items()
+            ]
+            grid = table(rows, {name: name for name in (by, "n", *costs)})
+            sections.append(Section(f"Mean cost by {label(by)}", grid))
     return sections
 
 
 def _cells(amount: Document, *names: str) -> dict[str, Any]:
     """Return the figures of a stage or cost as text, each with its interval."""
     return {"n": amount["n"], **{name: _figure(amount[name]) for name in names or _FIGURES}}
+
+
+def _segment_cells(by: str, value: str, segment: Document) -> dict[str, str]:
+    return {by: value, "n": f"{segment['n']:,}" + (" small" if segment["small"] else "")}
 
 
 def _notes(document: Document) -> Iterator[str]:
