@@ -13,7 +13,7 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -243,17 +243,13 @@ def append_traces(folder: Path, traces: Sequence[Mapping[str, Any]]) -> str | No
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / TRACES).open("a+b") as file:
             # A stop in the middle of a line must not spoil the next one.
-            if file.tell() and _last_byte(file) != b"\n":
-                file.write(b"\n")
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                file.write(b"" if file.read() == b"\n" else b"\n")
             file.writelines(f"{_line(trace)}\n".encode() for trace in traces)
     except OSError as error:
         return f"{folder / TRACES}: traces cannot be written: {error.strerror or error}"
     return None
-
-
-def _last_byte(file: IO[bytes]) -> bytes:
-    file.seek(-1, os.SEEK_END)
-    return file.read()
 
 
 def _line(value: Mapping[str, Any]) -> str:

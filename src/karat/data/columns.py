@@ -214,19 +214,13 @@ def mapping_hint(field: str, column: str = "COLUMN", *, what: str = "yours") -> 
 def with_ids(
     table: pl.DataFrame, names: Sequence[str], source: Source, lines: pl.Series | None = None
 ) -> pl.DataFrame:
-    """Return the table with its ``query_id``, ``item_id`` or both under these names, as text."""
+    """Return the table with its ``query_id``, ``item_id`` or both under these names, as text.
+
+    Raises InputError if a column is missing, or for an empty id.
+    """
     for name in names:
         known = QUERY_NAMES if name == "query_id" else ITEM_NAMES
-        column = find_column(table, known, name.replace("_", " "), source)
-        table = table.rename({column: name})
-    return ids_as_text(table, names, source, lines)
-
-
-def ids_as_text(
-    table: pl.DataFrame, names: Sequence[str], source: Source, lines: pl.Series | None = None
-) -> pl.DataFrame:
-    """Return the table with these id columns as text; raise InputError for empty ids."""
-    for name in names:
+        table = table.rename({find_column(table, known, name.replace("_", " "), source): name})
         kind = table.schema[name]
         if not table.height:
             table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name)).clear()

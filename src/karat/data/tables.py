@@ -26,7 +26,6 @@ from karat.data.columns import (
     check_numbers,
     doc_of,
     find_column,
-    ids_as_text,
     mapping_hint,
     number_series,
     text_series,
@@ -284,7 +283,7 @@ class Run:
             need = "a whole number is expected"
             table = check_numbers(table, "rank", need, source, lines, whole=True)
         if calls is not None:
-            calls = ids_as_text(to_polars(calls, source), ("query_id",), source)
+            calls = with_ids(to_polars(calls, source), ("query_id",), source)
         return cls(
             table,
             calls=calls,

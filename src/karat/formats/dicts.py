@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from karat.data.columns import Duplicates, ids_as_text, join_spans, split_spans
+from karat.data.columns import Duplicates, join_spans, split_spans, with_ids
 from karat.data.tables import Gold, Run, with_scores
 from karat.errors import InputError, UsageError
 from karat.formats.blocks import duplicate_hit_error
@@ -56,7 +56,7 @@ def _lists(file: Input) -> Iterator[dict[str, Any]]:
     if not isinstance(value, dict) or not value:
         raise InputError("expected an object of {query: {item: number}}", where=file.name)
     try:
-        ids_as_text(pl.DataFrame({"query_id": list(value)}), ("query_id",), file.source)
+        with_ids(pl.DataFrame({"query_id": list(value)}), ("query_id",), file.source)
         yield value
     except InputError as error:
         raise InputError(error.what, where=file.name) from None

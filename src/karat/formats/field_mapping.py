@@ -86,10 +86,6 @@ class Fields:
     columns: dict[Kind, dict[str, None]] = field(default_factory=dict, compare=False)
     """The columns of the files that were opened, by kind."""
 
-    def __post_init__(self) -> None:
-        for key in self.given:
-            _split(key)
-
     def __bool__(self) -> bool:
         return bool(self.given)
 
@@ -107,6 +103,7 @@ class Fields:
         for key, column in fields.items():
             if not isinstance(key, str) or not isinstance(column, str) or not column.strip():
                 raise UsageError(f"fields: {key!r} is {column!r}; give the name of a column")
+            _split(key)
         return cls(dict(fields))
 
     @classmethod
@@ -125,7 +122,7 @@ class Fields:
                 raise UsageError(
                     f"--field {key} is given twice, as {mappings[key]!r} and {column!r}"
                 )
-        return cls(mappings)
+        return cls.of(mappings)
 
     def texts(self) -> list[str]:
         """Return the mappings as ``--field`` takes them."""

@@ -81,17 +81,17 @@ class SizeLimit:
             return parse_size(setting, self.variable)
         return max(self.default, _MAX_RATIO * packed)
 
-    def error(self, where: str, line: int | None = None, *, packed: int = 0) -> InputError:
+    def error(self, where: str, *, packed: int = 0) -> InputError:
         """Return the error for an input beyond the limit."""
         problem = self.problem.format(limit=format_bytes(self.bytes(packed)))
-        return InputError(f"{problem}, or set {self.variable} to more", where=where, line=line)
+        return InputError(f"{problem}, or set {self.variable} to more", where=where)
 
 
 MAX_LINE = SizeLimit(
     "KARAT_MAX_LINE",
     64_000_000,
     "the longest line",
-    "the line is longer than {limit}, the limit; end lines with a line feed",
+    "has a line longer than {limit}, the limit; end lines with a line feed",
 )
 MAX_DOCUMENT = SizeLimit(
     "KARAT_MAX_DOCUMENT",
@@ -165,16 +165,15 @@ class Input:
         Every piece begins with ``lead``, which saves the caller a copy.
         """
         remaining: list[bytes] = []
-        done, waiting, longest = 0, 0, MAX_LINE.bytes()
+        waiting, longest = 0, MAX_LINE.bytes()
         # No piece is longer than the longest line, so only its first line can be too long.
         for piece in self._pieces(min(size or memory_budget().chunk, longest)):
             end, cut = piece.find(b"\n"), piece.rfind(b"\n") + 1
             if waiting + (end if cut else len(piece)) > longest:
-                remaining.clear()
-                raise MAX_LINE.error(self.name, self._line_at(done))
+                raise MAX_LINE.error(self.name)
             if cut:
                 yield b"".join((lead, *remaining, memoryview(piece)[:cut]))
-                done, remaining, waiting = done + waiting + cut, [piece[cut:]], len(piece) - cut
+                remaining, waiting = [piece[cut:]], len(piece) - cut
             else:
                 remaining.append(piece)
                 waiting += len(piece)
@@ -193,16 +192,6 @@ class Input:
             return self.path.open("rb", buffering=0)
         except OSError as error:
             raise unreadable(self.name, error) from None
-
-    def _line_at(self, offset: int) -> int:
-        """Return the number of the line that starts after ``offset`` bytes."""
-        line = 1
-        for piece in self._pieces(_CHUNK_BYTES):
-            line += piece.count(b"\n", 0, offset)
-            offset -= len(piece)
-            if offset <= 0:
-                break
-        return line
 
     def _pieces(self, size: int) -> Iterator[bytes]:
         """Yield the unpacked bytes without a byte order mark, ``size`` at a time."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial, partialmethod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from karat.data.columns import GOLD_NAMES, ITEM_NAMES, QUERY_NAMES, TEXT_NAMES, mapping_hint
 from karat.errors import InputError, UsageError, unknown
@@ -110,6 +110,8 @@ class Head:
 
     content: Content
     text: str
+    lines: list[str]
+    """The lines that are not blank."""
     suffix: str
     keys: Set[str] = frozenset()
     """The keys of the first JSON object, under karat's names."""
@@ -120,29 +122,27 @@ class Head:
     @classmethod
     def of(cls, file: Input) -> Head:
         """Return the beginning of an open file."""
-        if file.head.startswith(PARQUET):
-            return cls("parquet", "PAR1", layout_suffix(file.name))
         text = file.head.decode("utf-8", "replace")
-        start = text.lstrip()
-        if start[:1] != "{":
-            content: Content = "array" if start[:1] == "[" else "text"
-            return cls(content, text, layout_suffix(file.name), mapping=file.mapping)
-        record = None
-        for part in (start.partition("\n")[0], start):
-            if record is None:
+        start, content = text.lstrip(), "text"
+        keys: list[str] = []
+        record: dict[str, Any] | None = None
+        if file.head.startswith(PARQUET):
+            content = "parquet"
+        elif start.startswith("["):
+            content = "array"
+        elif start.startswith("{"):
+            content = "json"
+            keys = _KEY.findall(text)
+            for part in (start, start.partition("\n")[0]):
                 with suppress(ValueError, RecursionError):
                     record = json.loads(part)
-        if isinstance(record, dict):
-            record = record if file.mapping is None else file.mapping.record(record)
-            return cls("json", text, layout_suffix(file.name), set(record), record)
-        keys = _KEY.findall(text)
-        names = keys if file.mapping is None else file.mapping.keys(keys)
-        return cls("json", text, layout_suffix(file.name), set(names))
-
-    @property
-    def lines(self) -> list[str]:
-        """The lines that are not blank."""
-        return [line for line in self.text.split("\n") if line.strip()]
+            if file.mapping is not None:
+                keys = file.mapping.keys(keys)
+                record = record and file.mapping.record(record)
+        lines = [line for line in text.split("\n") if line.strip()]
+        names = frozenset(keys if record is None else record)
+        suffix = layout_suffix(file.name)
+        return cls(cast("Content", content), text, lines, suffix, names, record, file.mapping)
 
     def has_columns(self, kind: Kind, separator: str) -> bool:
         """Return True if the first line is the header of a table that holds this kind."""

@@ -231,5 +231,5 @@ def _check(config: Config, place: Place) -> None:
         check("measures", lambda: parse_measures(measures, conventions=conventions))
     if primary is not None:
         check("primary", lambda: parse_measure(primary, conventions=conventions))
-    check("fields", lambda: Fields(config.fields))
+    check("fields", lambda: Fields.of(config.fields))
     check("by", lambda: [By.parse(column) for column in config.by])
