@@ -41,15 +41,15 @@ def by_hand(items: list[str], asked: list[str]) -> tuple[float, list[list[float]
 
 def by_karat(items: list[str], asked: list[str]) -> tuple[float, list[list[float]]]:
     from karat.data.tables import Corpus
-    from karat.retrieve.bm25 import Bm25, Options
-    from karat.retrieve.build_context import Items
+    from karat.retrieve.bm25 import Options, make
+    from karat.retrieve.build_context import BuildContext
     from karat.retrieve.protocol import Query
-    from karat.retrieve.system import System
-    from karat.retrieve.text_rules import TextRules
+    from karat.retrieve.system import SearchSystem
 
-    corpus = Items(Corpus.from_dict({str(at): text for at, text in enumerate(items)}))
+    corpus = Corpus.from_dict({str(at): text for at, text in enumerate(items)})
+    context = BuildContext(corpus=lambda: corpus)
     start = time.perf_counter()
-    system = System("bm25", Bm25(Options(), corpus, TextRules()), k=K)
+    system = SearchSystem("bm25", make(Options(), context, {}), k=K)
     answers = [system.find([Query(str(at), text)], K)[0] for at, text in enumerate(asked)]
     took = time.perf_counter() - start
     return took, [[hit.score for hit in answer.hits] for answer in answers]

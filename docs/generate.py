@@ -18,7 +18,7 @@ from karat.formats.files import LIMITS
 from karat.measure.conventions import PROFILES, Conventions, setting_names
 from karat.measure.names import measures
 from karat.reports.outputs import FORMS
-from karat.retrieve.chunking import ChunkerForm
+from karat.retrieve.chunking import Chunker
 from karat.retrieve.system_config import (
     KINDS,
     CallsForm,
@@ -104,7 +104,7 @@ def _systems() -> list[str]:
         ),
         "### How it is called, and what the log says",
         _keys(CallsForm),
-        *_nested({"chunker": ChunkerForm}),
+        *_nested({"chunker": Chunker}),
     ]
     for name, kind in KINDS.items():
         parts += [f"### `retriever: {name}`", f"{kind.about[0].upper()}{kind.about[1:]}."]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from karat.data.tables import Corpus
 from karat.errors import UsageError
-from karat.retrieve.bm25 import Bm25, Options
-from karat.retrieve.build_context import Items
+from karat.retrieve.bm25 import Options, make, query_words, stemmer_of, stop_words
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
 from karat.retrieve.text_rules import TextRules, text_rules
 from karat.retrieve.vectors import top_rows
@@ -31,8 +31,9 @@ SENTENCE = st.lists(WORDS, max_size=6).map(" ".join)
 
 
 def retriever(texts, rules=None, **options):
-    corpus = Items(Corpus.from_dict({f"d{at}": text for at, text in enumerate(texts)}))
-    return Bm25(Options(**options), corpus, rules or TextRules())
+    corpus = Corpus.from_dict({f"d{at}": text for at, text in enumerate(texts)})
+    context = BuildContext(corpus=lambda: corpus, rules=rules or TextRules())
+    return make(Options(**options), context, {})
 
 
 def found(texts, text, k=10, **options):
@@ -67,7 +68,7 @@ def test_scores_are_those_of_the_library_and_only_items_with_a_common_word(metho
 @given(query=SENTENCE)
 def test_queries_are_cut_into_the_words_that_the_library_cuts(query):
     for stopwords, stemmer in (("none", "none"), ("english", "english")):
-        ours = retriever(TEXTS, stopwords=stopwords, stemmer=stemmer)._words(query)
+        ours = query_words(query, stop_words(stopwords), stemmer_of(stemmer))
         [theirs] = bm25s.tokenize(
             [query],
             stopwords=None if stopwords == "none" else "english",

@@ -59,7 +59,9 @@ FRAGMENTS = st.sampled_from(
 )
 TEXTS = st.lists(FRAGMENTS | st.text(max_size=5), max_size=60).map("".join)
 CHUNKERS = st.builds(
-    lambda algo, unit, size, share: Chunker(algo, size, int(share * (size - 1)), unit),
+    lambda algo, unit, size, share: Chunker(
+        algo=algo, size=size, overlap=int(share * (size - 1)), unit=unit
+    ),
     st.sampled_from(["fixed", "sentence", "heading"]),
     st.sampled_from(["chars", "words"]),
     st.integers(1, 40),
@@ -121,7 +123,7 @@ def test_fixed_windows_begin_so_much_before_the_end_of_the_last(text, size, data
         if end == len(text):
             break
         start = end - overlap
-    chunks = Chunker("fixed", size, overlap, "chars").cut(text)
+    chunks = Chunker(algo="fixed", size=size, overlap=overlap, unit="chars").cut(text)
     assert [(one.start, one.end) for one in chunks] == expected
 
 

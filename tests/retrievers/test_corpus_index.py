@@ -20,11 +20,10 @@ from karat.data.tables import Corpus
 from karat.errors import InputError
 from karat.jobs.cache import CACHE_FOLDER
 from karat.retrieve import corpus_index
-from karat.retrieve.bm25 import Bm25, Options
-from karat.retrieve.build_context import Items
+from karat.retrieve.bm25 import Options, make
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.corpus_index import open_index
 from karat.retrieve.protocol import Query
-from karat.retrieve.text_rules import TextRules
 
 WORDS = ["cat", "Dog", "été", "naïve", "東京", "42", "a", "x-y", "the", "THE", "ride", "back"]
 
@@ -64,7 +63,7 @@ def asked() -> list[str]:
 def as_found_by_bm25(path, texts, k):
     from karat.formats.readers import read_corpus
 
-    finder = Bm25(Options(), Items(read_corpus(path)), TextRules())
+    finder = make(Options(), BuildContext(corpus=lambda: read_corpus(path)), {})
     answers = finder.find([Query("q", text) for text in texts], k)
     return [[(hit.item_id, hit.score) for hit in answer.hits] for answer in answers]
 

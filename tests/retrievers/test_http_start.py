@@ -280,10 +280,10 @@ def test_one_that_goes_to_the_background_is_told_to_stay(folder, how):
     told = refused(system("live", how, port=str(port)), folder)
     assert "the service ended with exit code 0" in told
     assert "must stay in the foreground" in told
-    left = pid_of(folder)
     if how == "leaves":
-        assert alive(left)
-        os.kill(left, signal.SIGKILL)
+        until(lambda: alive(pid_of(folder)), "what left is not alive")
+        os.kill(pid_of(folder), signal.SIGKILL)
+    left = pid_of(folder)
     until(lambda: not alive(left), "what it left behind lives on", 5)
 
 

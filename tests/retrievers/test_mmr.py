@@ -15,7 +15,7 @@ from karat.errors import CallError, InputError
 from karat.formats.settings import Place, validate
 from karat.retrieve.build_context import Items
 from karat.retrieve.protocol import Hit, Query
-from karat.retrieve.stages import Jaccard, Mmr, ab_order, ascii_words, textbook_order
+from karat.retrieve.stages import Jaccard, Mmr, ab_order, ab_words, textbook_order
 from karat.retrieve.system_config import MmrForm
 
 ASKED = Query("q1", "tart")
@@ -128,7 +128,7 @@ def test_ab_appends_what_follows_the_head_by_score_then_id():
 
 def test_ab_words_are_ascii_without_stop_words_after_unicode_is_made_alike():
     text = "Ａpple_tart ①: The best OF an été, in-house"
-    assert ascii_words(text) == {"apple", "tart", "1", "best", "t", "house"}
+    assert ab_words(text) == {"apple", "tart", "1", "best", "t", "house"}
 
 
 def test_textbook_words_are_of_any_script():

@@ -48,7 +48,7 @@ def test_columns_bring_text_and_version(on_table):
 def test_where_takes_the_query_s_attributes(on_table):
     found = on_table(f"{TABLE}, where: \"lang = %(language)s AND body NOT LIKE 'Apple%%'\"")
     assert ids(ask(found, "gravel roads", language="en")) == ["plain-4"]
-    with pytest.raises(CallError, match=r"%\(language\)s is not an attribute of query 'q1'"):
+    with pytest.raises(CallError, match=r"\{language\} is neither query, k nor an attribute"):
         ask(found, "gravel roads")
 
 
@@ -126,9 +126,10 @@ def test_what_is_equally_near_is_in_the_order_of_ids(on_table, pg):
 
 def test_an_index_is_used(on_table, pg):
     pg.execute("CREATE INDEX ON items USING hnsw (place vector_cosine_ops)")
-    from karat.retrieve.pgvector import statement_of
+    from karat.retrieve.pgvector import PgvectorOptions, statement_of
 
-    statement = statement_of("items", {"item_id": "item"}, "place", "cosine", None)
+    table = {"dsn": "postgresql://", "table": "items", "id": "item", "embedding": "place"}
+    statement = statement_of(PgvectorOptions.model_validate({**table, "embed": "x.py:embed"}))
     pg.execute("SET enable_seqscan = off")
     values = {"vector": str(embed("gravel").tolist()), "k": 2}
     plan = pg.execute(b"EXPLAIN " + statement.as_bytes(pg), values).fetchall()

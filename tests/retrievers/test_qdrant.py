@@ -92,6 +92,8 @@ def test_a_filter_of_qdrant_s_own_takes_the_query_s_attributes(made):
     english = {item for item, text in TEXTS.items() if text.isascii()}
     assert set(ids(ask(found, "gravel roads", language="en"))) == english
     assert len(ask(found, "gravel roads", language="other")) == len(TEXTS) - len(english)
+    with pytest.raises(CallError, match=r"where is not a filter of Qdrant's: musst"):
+        ask(made("collection: items, where: {musst: []}"), "apple", 1)
     with pytest.raises(CallError, match=r"\{language\} is neither query, k nor an attribute"):
         ask(found, "gravel roads")
 
@@ -206,12 +208,11 @@ def spec(tmp_path, more: str, **shop):
         ("collection: a", "give url, of a server, or path"),
         ("url: http://h, path: p, collection: a", "give url, of a server, or path"),
         ("path: p, collection: a, api_key: x", "api_key is for a server"),
-        ("url: http://h, collection: a, api_key: x", "api_key is written out; keep it in"),
+        ("url: http://h, collection: a, api_key: x", "api_key holds a credential as it is"),
         ("url: http://u:secret@h, collection: a", "url holds a user or password"),
         ("url: h, collection: a", "url must begin with http:// or https://"),
         ("url: 'u:secret@h', collection: a", "url must begin with http:// or https://"),
         ('url: http://h, collection: a, api_key: "${NOPE}"', "variable NOPE is not set"),
-        ("url: http://h, collection: a, where: {musst: []}", "where is not a filter of Qdrant's"),
         ("url: http://h, collection: a, model: b", "both model and embed are given"),
         ("url: http://h, collection: a, model_path: b", "model_path is for a model"),
     ],

@@ -19,7 +19,7 @@ from karat.project.config import read_config
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.models import Embedder
 from karat.retrieve.protocol import Hit, Query
-from karat.retrieve.rerank import reranker
+from karat.retrieve.stages import reranker
 from karat.retrieve.system import build_system
 from karat.retrieve.system_config import RerankForm, parse_systems, run_digest
 
@@ -100,9 +100,9 @@ def test_titles_are_read_too(cross_encoder):
     [
         (
             None,
-            "item 'x' has no text to rerank by: no corpus is named; name a corpus that holds it",
+            "item 'x' has no text, and rerank needs one: name a corpus that holds it",
         ),
-        (TEXTS, "item 'x' has no text to rerank by: the corpus does not have it"),
+        (TEXTS, "item 'x' has no text, and rerank needs one"),
     ],
 )
 @pytest.mark.parametrize("kind", ["cross", "bi"])
@@ -309,7 +309,7 @@ def test_the_example_of_the_page_is_a_scorer(called):
 
 
 def test_a_text_that_is_nowhere_fails_the_call_of_a_callable_too(called):
-    with pytest.raises(CallError, match="item 'x' has no text to rerank by"):
+    with pytest.raises(CallError, match="item 'x' has no text, and rerank needs one"):
         called().apply(Query("1", "sea"), hits("x"))
 
 

@@ -22,10 +22,9 @@ from karat.errors import CallError, UsageError
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Hit, Query
-from karat.retrieve.rerank import reranker
 from karat.retrieve.rerun import RerunStart, StageRerun, mine_negatives
 from karat.retrieve.search import FailedCall, search_system
-from karat.retrieve.stages import DistinctDocs, Filter, Threshold
+from karat.retrieve.stages import DistinctDocs, Filter, Threshold, reranker
 from karat.retrieve.system import SearchSystem, build_system
 from karat.retrieve.system_config import RerankForm, parse_systems
 
@@ -127,7 +126,6 @@ def test_a_reranked_list_is_reranked_again(tmp_path, cross_encoder):
         assert made.again(start, start.raw).hits == made.system.find([query], 5)[0].hits
     assert made.stages == ["rerank"]
     assert made.reranker["name"] == model_folders.CROSS
-    assert made.reads_texts
 
 
 def test_nothing_more_is_retrieved_for_a_list_that_is_given():
@@ -236,7 +234,7 @@ def test_an_item_without_a_text_is_a_failed_call(tmp_path, cross_encoder):
     start = starts(made, [Query("1", "sea")])["1"]
     failed = made.again(start, [Hit("elsewhere", 2.0), *start.raw])
     assert isinstance(failed, FailedCall)
-    assert "item 'elsewhere' has no text to rerank by" in failed.reason
+    assert "item 'elsewhere' has no text, and rerank needs one" in failed.reason
 
 
 @pytest.mark.parametrize(
@@ -483,7 +481,7 @@ def test_calls_that_fail_are_counted_and_left_out(karat_in, cross_encoder, tmp_p
     assert sum(system["failures"].values()) == away + blind
     reasons = " ".join(system["failures"])
     assert "the index is away" in reasons
-    assert "item 'unknown' has no text to rerank by" in reasons
+    assert "item 'unknown' has no text, and rerank needs one" in reasons
     fall = system["scenarios"][0]["measures"]["nDCG@5"]
     assert fall["n"] == len(questions) - away - blind
 

@@ -9,9 +9,8 @@ from given_lists import ids
 
 from karat.data.tables import Corpus
 from karat.errors import CallError, InputError, UsageError
-from karat.retrieve.bm25 import Bm25
-from karat.retrieve.bm25 import Options as Bm25Options
-from karat.retrieve.build_context import BuildContext, Items
+from karat.retrieve import bm25 as words
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
 from karat.retrieve.run_log import record_of
 from karat.retrieve.stages import Rewrite, Threshold
@@ -123,11 +122,11 @@ def test_a_callable_that_is_not_there_is_refused_before_anything_is_asked(folder
         rewrite(folder, "swap")
 
 
-ITEMS = Items(Corpus.from_dict({"t": "apple tart", "p": "apple pie", "r": "rye bread"}))
+CORPUS = Corpus.from_dict({"t": "apple tart", "p": "apple pie", "r": "rye bread"})
 
 
 def system(rewriting, rules=None, filters=()):
-    bm25 = Bm25(Bm25Options.model_validate({}), ITEMS, TextRules())
+    bm25 = words.make(words.Options(), BuildContext(corpus=lambda: CORPUS), {})
     return SearchSystem(
         "s", bm25, k=2, rewrite=rewriting, rules=rules or TextRules(), filters=filters
     )

@@ -9,15 +9,13 @@ from given_lists import Given, hits, ids
 
 from karat.data.tables import Corpus
 from karat.errors import CallError, UsageError
-from karat.retrieve.bm25 import Bm25
-from karat.retrieve.bm25 import Options as Bm25Options
-from karat.retrieve.build_context import Items
+from karat.retrieve import bm25 as words
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.fuse import Fuse
 from karat.retrieve.fuse import Options as FuseOptions
 from karat.retrieve.protocol import Hit, Query
 from karat.retrieve.stages import AsOf, DistinctDocs, Filter, Threshold
 from karat.retrieve.system import SearchSystem
-from karat.retrieve.text_rules import TextRules
 
 ITEMS = Items(
     Corpus.from_dict(
@@ -187,8 +185,9 @@ def rare():
             "language": "pt" if at % 100 == 99 else "en",
             "version": str(date(2020, 1, 1) + timedelta(days=at)),
         }
-    items = Items(Corpus.from_dict(rows))
-    return items, Bm25(Bm25Options.model_validate({}), items, TextRules())
+    corpus = Corpus.from_dict(rows)
+    context = BuildContext(corpus=lambda: corpus)
+    return context.items, words.make(words.Options(), context, {})
 
 
 def test_a_filter_that_keeps_one_in_a_hundred_still_fills_the_list(rare):

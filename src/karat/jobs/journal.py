@@ -51,7 +51,7 @@ class Journal:
         self._kept_lines += 1
         self._kept_bytes += len(data)
 
-    def lock(self) -> None:
+    def lock(self) -> IO[bytes]:
         """Open the part for this process alone: two writers would tear each other's lines."""
         while True:
             file = self.part.open("ab")
@@ -63,7 +63,7 @@ class Journal:
             # Another process may have finished and renamed it between opening and locking.
             if self.part.is_file() and os.path.samestat(os.fstat(file.fileno()), self.part.stat()):
                 self._file = file
-                return
+                return file
             file.close()
 
     def write(self, data: bytes) -> None:
@@ -120,10 +120,7 @@ class Journal:
         """The part, ready for more lines; nothing is changed before the first of them."""
         if self._file is None:
             self.part.parent.mkdir(parents=True, exist_ok=True)
-            self.lock()
-        file = self._file
-        if file is None:
-            raise AssertionError("lock() opens the file")
+        file = self._file or self.lock()
         if not self._truncated:
             file.truncate(self._kept_bytes)
             self._truncated = True

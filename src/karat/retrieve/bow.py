@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from karat.formats.settings import Form
-from karat.retrieve.build_context import BuildContext, Items
-from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Answer, Finder, Query, QueryFinder
 from karat.retrieve.system_config import Title
-from karat.retrieve.text_rules import TextRules
 from karat.retrieve.vectors import top_rows
 
 _WORD = re.compile(r"\w+", re.ASCII)
@@ -90,52 +89,29 @@ class BowOptions(Form):
 Options = BowOptions
 
 
-def make(options: BowOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Bow:
-    """Return the index over the corpus."""
-    return Bow(options, context.items, context.rules)
-
-
-class Bow:
-    """An index of word counts: ties are in corpus order.
+def make(options: BowOptions, context: BuildContext, parts: Mapping[str, Finder]) -> QueryFinder:
+    """Return a finder over the counts of words; ties are in corpus order.
 
     Items that share no word with the query follow at score 0, so that the list is the whole
     corpus; ``threshold: 0.001`` leaves them out.
     """
+    items = context.items
+    texts = context.rules.apply_all(items.titled if options.title else items.texts)
+    index = WordIndex(word_bags(map(ascii_words, texts)))
+    squares = np.bincount(index.rows, index.counts.astype(float) ** 2, minlength=len(items))
+    item_norms = np.sqrt(squares)
 
-    batch = 1
-    concurrency = 1
-    deep = True
-
-    def __init__(self, options: BowOptions, items: Items, rules: TextRules) -> None:
-        self.items = items
-        texts = rules.apply_all(items.titled if options.title else items.texts)
-        self._index = WordIndex(word_bags(map(ascii_words, texts)))
-        squares = np.bincount(
-            self._index.rows, self._index.counts.astype(float) ** 2, minlength=len(texts)
-        )
-        self._norms = np.sqrt(squares)
-
-    @property
-    def meta(self) -> Mapping[str, Any]:
-        """The size of the index."""
-        return {"index_bytes": self._index.nbytes + self._norms.nbytes}
-
-    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
-        """Return the nearest items to each query, best first."""
-        answers = []
-        for query in queries:
-            scores = self._scores(Counter(ascii_words(query.text)))
-            rows = top_rows(scores, k)
-            answers.append(Answer(self.items.hits(rows, scores[rows], scores[rows])))
-        return answers
-
-    def _scores(self, query_words: Mapping[str, int]) -> npt.NDArray[np.float64]:
-        """Return the cosines; 0 if either side has no words."""
-        products = np.zeros(len(self.items))
-        for word, count in query_words.items():
-            rows, counts = self._index.entries(word)
+    def search(query: Query, k: int) -> Answer:
+        words = Counter(ascii_words(query.text))
+        products = np.zeros(len(items))
+        for word, count in words.items():
+            rows, counts = index.entries(word)
             products[rows] += count * counts
-        norms = self._norms * np.sqrt(float(sum(count**2 for count in query_words.values())))
-        cosines: npt.NDArray[np.float64] = np.zeros(len(self.items))
+        norms = item_norms * np.sqrt(float(sum(count**2 for count in words.values())))
+        # The cosine is 0 if either side has no words.
+        cosines = np.zeros(len(items))
         np.divide(products, norms, out=cosines, where=norms > 0)
-        return cosines
+        rows = top_rows(cosines, k)
+        return Answer(items.hits(rows, cosines[rows], cosines[rows]))
+
+    return QueryFinder(search, {"index_bytes": index.nbytes + item_norms.nbytes})

@@ -50,6 +50,7 @@ class Items:
         # A place is one in a document, so its name goes with it.
         shows_docs = self._places is not None or not usual
         self._docs: list[str] | None = frame["doc_id"].to_list() if shows_docs else None
+        self._columns: dict[str, list[Any]] = {}
         self._versions = _texts(frame, "version")
         self._sources = _texts(frame, "source")
 
@@ -91,12 +92,20 @@ class Items:
         full_text = pl.when(title == "").then(pl.col("text")).otherwise(joined)
         return self.frame.select(full_text.alias("text"))["text"].to_list()
 
-    def text(self, hit: Hit) -> str | None:
-        """Return a hit's text, its own or the corpus's; None if neither has one."""
-        if hit.text is not None:
-            return hit.text
+    def value(self, item_id: str, column: str) -> Any:
+        """Return what the corpus says of an item in a column, if it has both."""
+        if column not in self._columns:
+            has_column = column in self.frame.columns
+            self._columns[column] = self.frame[column].to_list() if has_column else []
+        row, values = self.rows.get(item_id), self._columns[column]
+        return values[row] if values and row is not None else None
+
+    def text(self, hit: Hit, *, title: bool = False) -> str | None:
+        """Return a hit's own text, else the corpus's, with its title or without; None if none."""
         row = self.rows.get(hit.item_id)
-        return None if row is None else self.texts[row]
+        if hit.text is not None or row is None:
+            return hit.text
+        return (self.titled if title else self.texts)[row]
 
 
 def _at(column: list[Any] | None, places: list[int]) -> Iterable[Any]:
@@ -163,14 +172,9 @@ class BuildContext:
             yield replace(self, ending=ending)
 
     @property
-    def has_corpus(self) -> bool:
-        """Whether there is a corpus."""
-        return self.corpus is not None
-
-    @property
     def corpus_source(self) -> Source | None:
         """The corpus file; None without a corpus."""
-        return self._full_corpus().source if self.has_corpus else None
+        return self._full_corpus().source if self.corpus is not None else None
 
     @property
     def items(self) -> Items:
@@ -219,20 +223,17 @@ class BuildContext:
         if known:
             redact = _credential_redactor(tuple(sorted(known.items())))
             for answer in answers:
-                _redact_answer(answer, redact)
+                answer.hits = _redacted(answer.hits, redact)
+                answer.lists = {
+                    name: _redacted(hits, redact) for name, hits in answer.lists.items()
+                }
+                answer.rewritten = answer.rewritten and redact(answer.rewritten)
+                answer.source = answer.source and redact(answer.source)
 
 
 @lru_cache(maxsize=16)
 def _credential_redactor(credentials: tuple[tuple[str, str], ...]) -> Redact:
     return redactor(dict(credentials), shortest=_SHORTEST_IN_HITS)
-
-
-def _redact_answer(answer: Answer, redact: Redact) -> None:
-    """Replace credentials in every text of an answer."""
-    answer.hits = _redacted(answer.hits, redact)
-    answer.lists = {name: _redacted(hits, redact) for name, hits in answer.lists.items()}
-    answer.rewritten = answer.rewritten and redact(answer.rewritten)
-    answer.source = answer.source and redact(answer.source)
 
 
 def _redacted(hits: Hits, redact: Redact) -> Hits:

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from karat.errors import CallError, InputError, UsageError
+from karat.errors import CallError, InputError
+from karat.jobs.redaction import Redact
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import model_problem
 from karat.retrieve.placeholders import fill_placeholders, literal_in_headers
@@ -20,16 +21,12 @@ from karat.retrieve.protocol import Finder, Hits, Query
 from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import error_line, import_library, may_pass
 from karat.retrieve.vector_stores import (
-    FieldsForm,
+    CollectionForm,
     StoreFinder,
     collection_finder,
     hit_of,
-    is_plain,
-    literal,
 )
 from karat.retrieve.vectors import Floats
-
-Redact = Callable[[str], str]
 
 # Opening the folder changes its files, so that no digest can be taken of it.
 STORES = ("path",)
@@ -39,7 +36,7 @@ _OF_A_SERVER = ("host", "port", "ssl", "token", "headers")
 _NO_LISTENER = "Could not connect"
 
 
-class ChromaOptions(FieldsForm):
+class ChromaOptions(CollectionForm):
     """Where the collection is, and what its records hold."""
 
     host: Text | None = Field(None, description="the server's name, such as 127.0.0.1")
@@ -51,13 +48,8 @@ class ChromaOptions(FieldsForm):
     headers: dict[str, str] = Field(
         default_factory=dict, description="a mapping of HTTP headers, secrets in it as ${NAME}"
     )
-    path: Text | None = Field(None, description="the folder of a persistent client")
-    collection: Text = Field(description="the collection's name")
     tenant: Text = Field("default_tenant", description="the tenant's name")
     database: Text = Field("default_database", description="the database's name")
-    where: dict[str, Any] | None = Field(
-        None, description="a filter as Chroma writes it; {column} in it stands for the query's"
-    )
 
     @model_validator(mode="after")
     def _agree(self) -> ChromaOptions:
@@ -68,8 +60,7 @@ class ChromaOptions(FieldsForm):
             None if one_place else "give host, of a server, or path, of a folder",
             f"{idle[0]} is for a server; with path leave it out" if idle else None,
             None if bare_host else "host must be a name alone; port and ssl stand beside it",
-            literal(self.token, "token"),
-            literal_in_headers(self.headers),
+            literal_in_headers({"token": self.token, **self.headers}),
             model_problem(self),
         )
         return self
@@ -80,59 +71,45 @@ Options = ChromaOptions
 
 def make(options: ChromaOptions, context: BuildContext, parts: Mapping[str, Finder]) -> StoreFinder:
     """Prepare the collection; nothing is asked yet."""
-    _library()
-    if options.where is not None and is_plain(options.where):
-        _check_filter(options.where)
-    store = ChromaStore(
-        options,
-        _server_client(options, context) if options.host else _folder_client(options, context),
-        context.redact,
-    )
+    import_library("chromadb", "retriever chroma", "chromadb", "chroma")
+    store = ChromaStore(options, _client_maker(options, context), context.redact)
     return collection_finder("chroma", store, options, context)
 
 
-def _library() -> Any:
-    return import_library("chromadb", "retriever chroma", "chromadb", "chroma")
+def _client_maker(options: ChromaOptions, context: BuildContext) -> Callable[[], Any]:
+    """Return how to open a folder or to reach a server.
 
+    No .env file of the current folder changes the client's settings.
+    """
+    settings: dict[str, Any] = {
+        "_env_file": None,
+        "anonymized_telemetry": False,
+        "chroma_otel_collection_endpoint": "",
+    }
+    where: dict[str, Any] = {"tenant": options.tenant, "database": options.database}
+    if options.path is not None:
+        folder = context.path(options.path)
+        if not (folder / "chroma.sqlite3").is_file():
+            problem = "holds no collections" if folder.is_dir() else "no such folder"
+            raise InputError(
+                f"{problem}; path must be a folder that Chroma made", where=str(folder)
+            )
+        where["path"] = str(folder.resolve())
+    else:
+        host = context.expand(options.host or "")
+        headers = {name: context.expand(value) for name, value in options.headers.items()}
+        if options.token is not None:
+            headers[_TOKEN] = context.expand(options.token)
+        settings |= {"chroma_server_host": host, "chroma_server_http_port": options.port}
+        where |= {"host": host, "port": options.port, "ssl": options.ssl, "headers": headers}
 
-def _check_filter(where: Mapping[str, Any]) -> None:
-    from chromadb.api.types import validate_where
+    def connect() -> Any:
+        import chromadb
 
-    try:
-        validate_where(dict(where))
-    except ValueError as error:
-        raise UsageError(f"where is not a filter of Chroma's: {error}") from None
+        kind = chromadb.HttpClient if options.path is None else chromadb.PersistentClient
+        return kind(settings=chromadb.config.Settings(**settings), **where)
 
-
-def _folder_client(options: ChromaOptions, context: BuildContext) -> Callable[[], Any]:
-    """Return how to open a folder."""
-    folder = context.path(options.path or "")
-    if not (folder / "chroma.sqlite3").is_file():
-        problem = "holds no collections" if folder.is_dir() else "no such folder"
-        raise InputError(f"{problem}; path must be a folder that Chroma made", where=str(folder))
-    return lambda: _client("PersistentClient", options, {}, path=str(folder.resolve()))
-
-
-def _server_client(options: ChromaOptions, context: BuildContext) -> Callable[[], Any]:
-    """Return how to reach a server."""
-    host = context.expand(options.host or "")
-    headers = {name: context.expand(value) for name, value in options.headers.items()}
-    if options.token is not None:
-        headers[_TOKEN] = context.expand(options.token)
-    where = {"host": host, "port": options.port, "ssl": options.ssl}
-    settings = {"chroma_server_host": host, "chroma_server_http_port": options.port}
-    return lambda: _client("HttpClient", options, settings, headers=dict(headers), **where)
-
-
-def _client(kind: str, options: ChromaOptions, settings: Mapping[str, Any], **where: Any) -> Any:
-    """Return a client whose settings no .env file of the current folder changes."""
-    from chromadb.config import Settings
-
-    quiet = {"anonymized_telemetry": False, "chroma_otel_collection_endpoint": ""}
-    arguments: dict[str, Any] = {"_env_file": None, **quiet, **settings}
-    return getattr(_library(), kind)(
-        settings=Settings(**arguments), tenant=options.tenant, database=options.database, **where
-    )
+    return connect
 
 
 @dataclass(frozen=True, eq=False)

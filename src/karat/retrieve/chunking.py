@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Annotated, Any, Literal, NamedTuple
 
 import polars as pl
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from karat.data.columns import Source, doc_of
 from karat.data.tables import Corpus
@@ -268,8 +267,10 @@ def _headings(text: str) -> Iterator[_Heading]:
     fence: str | None = None
     alone = True
     above: tuple[int, str] | None = None
-    for start, line in _lines(text):
-        body = min(start + len(line) + 1, len(text))
+    next_start = 0
+    for line in text.split("\n"):
+        start, next_start = next_start, next_start + len(line) + 1
+        body = min(next_start, len(text))
         fenced = _FENCE.match(line)
         if fence is not None:
             if fenced and fenced[1].startswith(fence) and not line[fenced.end() :].strip():
@@ -291,13 +292,6 @@ def _headings(text: str) -> Iterator[_Heading]:
             alone = False
 
 
-def _lines(text: str) -> Iterable[tuple[int, str]]:
-    start = 0
-    for line in text.split("\n"):
-        yield start, line
-        start += len(line) + 1
-
-
 def _title(text: str) -> str:
     """Return the text of a heading without closing #."""
     title = text.strip()
@@ -310,7 +304,7 @@ def _title(text: str) -> str:
 Algo = Literal["fixed", "sentence", "heading"]
 
 # A word is about five characters and a space.
-_SIZES: Mapping[Unit, int] = {"chars": 1200, "words": 240}
+_SIZES: Mapping[str, int] = {"chars": 1200, "words": 240}
 _OVERLAP = 6
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
 
@@ -321,49 +315,52 @@ ALGOS: Mapping[Algo, tuple[str, Callable[[str, Chunker], Iterator[Chunk]]]] = {
 }
 
 
-class ChunkerForm(Form):
-    """How documents are split: the size of a chunk, and the overlap."""
+class Chunker(Form):
+    """One way to split documents, with all its settings."""
 
     algo: Algo = Field(description="fixed, sentence or heading")
-    size: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
-        None,
-        description="a whole number from 1; 1200 characters or 240 words if absent",
+    # Both are completed before they are checked.
+    size: Annotated[int, Field(ge=1, le=10**9)] = Field(  # type: ignore[assignment]
+        None, description="a whole number from 1; 1200 characters or 240 words if absent"
     )
-    overlap: Annotated[int, Field(ge=0)] | None = Field(
-        None,
-        description="a whole number from 0, below size; a sixth of size if absent",
+    overlap: Annotated[int, Field(ge=0)] = Field(  # type: ignore[assignment]
+        None, description="a whole number from 0, below size; a sixth of size if absent"
     )
     unit: Unit = Field("chars", description="chars or words")
 
-
-@dataclass(frozen=True)
-class Chunker:
-    """One way to split documents, with all its settings."""
-
-    algo: Algo
-    size: int
-    overlap: int
-    unit: Unit
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        complete = {key: value for key, value in settings.items() if value is not None}
+        size = complete.setdefault("size", _SIZES.get(str(complete.get("unit", "chars")), 1))
+        if isinstance(size, int):
+            complete.setdefault("overlap", size // _OVERLAP)
+        return complete
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], place: Place | None = None) -> Chunker:
+    def of(
+        cls, settings: Mapping[str, Any], place: Place | None = None, *, name: str = "chunker"
+    ) -> Chunker:
         """Return the chunker of a mapping, such as ``{algo: fixed, size: 800}``.
+
+        Errors tell its place in a file, or the name.
 
         >>> Chunker.of({"algo": "fixed"})
         Chunker(algo='fixed', size=1200, overlap=200, unit='chars')
         """
+        where = place or Place(name)
         try:
-            form = validate(ChunkerForm, settings, place or Place("chunker"))
+            chunker = validate(cls, settings, where)
+            if chunker.overlap >= chunker.size:
+                raise where.error(
+                    f"overlap is {chunker.overlap} and size is {chunker.size}; overlap must be "
+                    "below size"
+                )
         except InputError as error:
             if place is not None:
                 raise
             raise UsageError(str(error)) from None
-        size = form.size or _SIZES[form.unit]
-        overlap = size // _OVERLAP if form.overlap is None else form.overlap
-        if overlap >= size:
-            problem = f"overlap is {overlap} and size is {size}; overlap must be below size"
-            raise UsageError(f"chunker: {problem}") if place is None else place.error(problem)
-        return cls(form.algo, size, overlap, form.unit)
+        return chunker
 
     @classmethod
     def parse(cls, text: str) -> Chunker:
@@ -390,11 +387,7 @@ class Chunker:
                 if name in settings:
                     raise UsageError(f"chunker {text!r}: {name} is given twice; keep one")
                 settings[name] = int(number) if is_number else number
-        try:
-            return cls.of(settings)
-        except UsageError as error:
-            reason = str(error).removeprefix("chunker: ")
-            raise UsageError(f"chunker {text!r}: {reason}") from None
+        return cls.of(settings, name=f"chunker {text!r}")
 
     @property
     def name(self) -> str:
@@ -404,7 +397,7 @@ class Chunker:
 
     def document(self) -> dict[str, Any]:
         """Return the chunker as it is logged."""
-        return asdict(self)
+        return self.model_dump()
 
     def cut(self, text: str) -> Iterator[Chunk]:
         """Yield the chunks of a text in order; a blank text has none."""

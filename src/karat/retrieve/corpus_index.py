@@ -25,7 +25,7 @@ from karat.formats.jsonl import file_in
 from karat.formats.readers import read_corpus
 from karat.jobs.cache import ignore_in_git
 from karat.retrieve.user_code import error_line, library_versions
-from karat.retrieve.vectors import read_cached, top_rows
+from karat.retrieve.vectors import read_cached, sharing_rows
 
 _PLACES = ("start", "end")
 _NO_HITS = pl.DataFrame(schema={"query": pl.Int64, "rank": pl.Int64, "score": pl.Float64})
@@ -84,8 +84,7 @@ class CorpusIndex:
         frames = [_NO_HITS.hstack(columns[:0])]
         for query, words in enumerate(texts_words):
             scores = self._scores([numbers[word] for word in words if word in numbers])
-            sharing = np.flatnonzero(scores > 0)
-            rows = sharing[top_rows(scores[sharing], k)]
+            rows = sharing_rows(scores, k)
             ranks = np.arange(1, len(rows) + 1)
             facts = {"query": np.full(len(rows), query), "rank": ranks, "score": scores[rows]}
             frames.append(pl.DataFrame(facts, schema=_NO_HITS.schema).hstack(columns[rows]))
@@ -149,20 +148,15 @@ def open_index(
 def _key(source: Source) -> str:
     """Return a digest of the file, its suffixes, and the library that indexes it."""
     endings = "".join(Path(source.name).suffixes[-2:]).lower()
-    decisive = [LAYOUT, source.sha256, endings, _library_version()]
+    decisive = [LAYOUT, source.sha256, endings, library_versions("bm25s")["bm25s"]]
     return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:32]
 
 
-def _library_version() -> str:
-    return library_versions("bm25s")["bm25s"]
-
-
 def _build(corpus: Corpus) -> CorpusIndex:
-    from karat.retrieve.bm25 import WORD, Bm25, Bm25Options
+    from karat.retrieve.bm25 import WORD, Bm25Options, bm25_index
     from karat.retrieve.build_context import Items, token_counts
-    from karat.retrieve.text_rules import TextRules
 
-    index = Bm25(Bm25Options.model_validate({}), Items(corpus), TextRules()).index
+    index = bm25_index(Items(corpus).titled, Bm25Options.model_validate({}))
     # The library has no index of texts without a word.
     numbers: Mapping[str, int] = {} if index is None else index.vocab_dict
     words = {"word": list(numbers), "number": list(numbers.values())}

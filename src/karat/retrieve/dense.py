@@ -63,7 +63,7 @@ def make(options: DenseOptions, context: BuildContext, parts: Mapping[str, Finde
         file = read_vectors(context.path(options.vectors))
         rows, meta["vectors"] = file.of_items(items.ids), file.meta
     if options.query_vectors is None:
-        ask: Ask = partial(_embedded_queries, model())
+        ask: Ask = model().answers
         step, dim = model().batch_size, model().dim
     else:
         file = read_vectors(context.path(options.query_vectors))
@@ -129,19 +129,6 @@ class Dense:
             answer.latency["search"] = share
             answer.spent = sum(answer.latency.values())
         return answers
-
-
-def _embedded_queries(model: Embedder, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]:
-    """Embed queries as they come."""
-    start = time.perf_counter()
-    rows = model.queries([query.text for query in queries])
-    share = (time.perf_counter() - start) * 1000 / len(queries)
-    answers = [Answer([], latency={"embed": share}) for _ in queries]
-    for query, answer in zip(queries, answers, strict=True):
-        tokens = model.tokens(query.text)
-        if tokens is not None:
-            answer.cost["query_tokens"] = float(tokens)
-    return rows, answers
 
 
 def _known_queries(file: VectorFile, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]:

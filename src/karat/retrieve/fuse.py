@@ -193,23 +193,22 @@ class FuseOptions(Form):
 
     @model_validator(mode="after")
     def _agree(self) -> FuseOptions:
-        count, set_keys = len(self.of), self.model_fields_set
-        idle = [
-            key for key in set_keys if self.method not in _METHODS_WITH.get(key, (self.method,))
-        ]
-        for key in sorted(idle):
-            methods = " or ".join(_METHODS_WITH[key])
-            raise custom_error(f"{key} goes with method {methods}, not {self.method}")
+        count, has_weights = len(self.of), "weights" in self.model_fields_set
+        for key, methods in _METHODS_WITH.items():
+            if key in self.model_fields_set and self.method not in methods:
+                raise custom_error(
+                    f"{key} goes with method {' or '.join(methods)}, not {self.method}"
+                )
         refuse(
-            f"method interpolate takes two retrievers; of has {count}"
-            if self.method == "interpolate" and count != 2
-            else None,
-            f"weights has {len(self.weights)} numbers for {count} retrievers; give each one"
-            if "weights" in set_keys and len(self.weights) != count
-            else None,
-            "weights are all 0; one at least must be above 0"
-            if "weights" in set_keys and not any(self.weights)
-            else None,
+            self.method == "interpolate"
+            and count != 2
+            and f"method interpolate takes two retrievers; of has {count}",
+            has_weights
+            and len(self.weights) != count
+            and f"weights has {len(self.weights)} numbers for {count} retrievers; give each one",
+            has_weights
+            and not any(self.weights)
+            and "weights are all 0; one at least must be above 0",
         )
         return self
 
@@ -253,7 +252,7 @@ class Fuse:
         return [self._fused_answer(answers, k) for answers in zip(*answers_by_part, strict=True)]
 
     def _ask(self, name: str, queries: Sequence[Query], k: int) -> list[Answer]:
-        """Ask one part; its errors name it."""
+        """Ask one part; its errors name it, and its lists and times are under its name."""
         part = self.parts[name]
         start = time.perf_counter()
         try:
@@ -262,17 +261,12 @@ class Fuse:
             raise error.saying(f"part {name!r}: {error}") from error
         times = shares((time.perf_counter() - start) * 1000, answers)
         # Tokens are of the list returned, and the system around counts its own.
-        counted = getattr(part, "items", None) is not None
-        left_out = {"tokens"} if counted else set()
-        return [
-            self._named_answer(name, answer, ms, left_out)
-            for answer, ms in zip(answers, times, strict=True)
-        ]
+        if getattr(part, "items", None) is not None:
+            for answer in answers:
+                answer.cost.pop("tokens", None)
+        return [self._named(name, answer, ms) for answer, ms in zip(answers, times, strict=True)]
 
-    def _named_answer(
-        self, name: str, answer: Answer, elapsed: float, left_out: set[str]
-    ) -> Answer:
-        """Return a part's answer with its lists and times under the part's name."""
+    def _named(self, name: str, answer: Answer, elapsed: float) -> Answer:
         hits = answer.hits
         if self.label:
             hits = [hit if hit.source is not None else hit._replace(source=name) for hit in hits]
@@ -281,7 +275,7 @@ class Fuse:
         return Answer(
             hits,
             latency={name: elapsed} | {f"{name}.{stage}": ms for stage, ms in inner.items()},
-            cost={key: cost for key, cost in answer.cost.items() if key not in left_out},
+            cost=answer.cost,
             lists={f"{name}.{stage}": made for stage, made in answer.lists.items()} | {name: hits},
             rewritten=answer.rewritten,
             source=answer.source,

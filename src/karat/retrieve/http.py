@@ -14,13 +14,13 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import IO, Annotated, Any
+from tempfile import TemporaryFile
+from typing import Annotated, Any
 from urllib.parse import quote, quote_plus, urlencode
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -40,12 +40,11 @@ from karat.retrieve.placeholders import (
     literal_inside,
     map_texts,
 )
-from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.protocol import Answer, Finder, Query, QueryFinder
 from karat.retrieve.system_config import Scalar, Seconds, Text, refuse
 from karat.retrieve.user_code import UserCode
 from karat.version import __version__
 
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PLACE = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
 # Only behind the host: in a path it is an attribute of the query.
 _OPEN_PORT = re.compile(r"([^/?#]*//[^/?#]*):\{port\}(?=[/?#]|$)")
@@ -55,7 +54,7 @@ _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 _IN_START = re.compile(r"(?<!\$)\{(?:port|python)\}")
 # Seconds between two looks at a service that starts, and those that it has to end by itself.
 _PAUSE, _GRACE = 0.05, 5.0
-# Of its output, how many bytes are kept, and how many lines and characters an error shows.
+# Of its output, how many bytes are read, and how many lines and characters an error shows.
 _KEPT_BYTES, _LINES, _LONGEST = 64_000, 5, 600
 # Times that karat takes itself.
 _TIMES = {"retrieve", "total"}
@@ -96,23 +95,18 @@ def _checked_start(words: Any) -> Any:
         value = value if equals else after
         is_option = word.startswith("-") and not name.endswith(("file", "path"))
         if is_option and not value.startswith("-"):
-            refuse(literal_inside({name.lstrip("-"): value}, "start"))
+            refuse(literal_inside({name.lstrip("-"): value}, "start: "))
     return words
 
 
 def _checked_headers(value: Any) -> Any:
     if isinstance(value, dict):
-        wrong = [name for name in value if not _HEADER.fullmatch(str(name))]
-        refuse(literal_in_headers(value), *(f"{name!r} is no name of a header" for name in wrong))
+        refuse(literal_in_headers(value))
     return value
 
 
 def _checked_values(value: Any) -> Any:
-    refuse(literal_inside(value, "a value"), _unquoted(value))
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError:
-        raise custom_error("holds a number that JSON cannot: not a number, or infinite") from None
+    refuse(literal_inside(value, "a value: "), _unquoted(value))
     return value
 
 
@@ -208,50 +202,36 @@ class HttpOptions(Form):
 Options = HttpOptions
 
 
-class Http:
-    """Calls a service once per query; hits keep the order of the answer.
+def make(options: HttpOptions, context: BuildContext, parts: Mapping[str, Finder]) -> QueryFinder:
+    """Return a finder that calls a service once per query; hits keep the order of the answer.
 
     The service is started if needed; nothing is sent before the first query.
     """
+    meta = {"endpoint": options.url}
+    if _OPEN_PORT.match(options.url):
+        options = options.model_copy(update={"url": with_port(options.url, free_port())})
+    template = Template(options, context)
+    reader = Reader(options.model_dump(), context.redact)
+    address = template.address
+    # The time limit is for a call as a whole; a step that takes longer is of no more use.
+    code = UserCode(str(address), context.timeout, context.redact, again=True)
+    connection = Connection(address, context.timeout + 1)
+    service: ServiceProcess | None = None
+    if options.start is not None:
+        service = ServiceProcess(options.start, address, context)
+        service.wait(options.start_timeout)
 
-    batch = 1
-    concurrency = 8
-    deep = False
-
-    def __init__(
-        self, options: HttpOptions, context: BuildContext, parts: Mapping[str, Finder]
-    ) -> None:
-        self.meta: Mapping[str, Any] = {"endpoint": options.url}
-        if _OPEN_PORT.match(options.url):
-            options = options.model_copy(update={"url": with_port(options.url, free_port())})
-        self._template = Template(options, context)
-        self._reader = Reader(options.model_dump(), context.redact)
-        address = self._template.address
-        # The time limit is for a call as a whole; a step that takes longer is of no more use.
-        self._code = UserCode(str(address), context.timeout, context.redact, again=True)
-        self._connection = Connection(address, context.timeout + 1)
-        self._service: ServiceProcess | None = None
-        if options.start is not None:
-            self._service = ServiceProcess(options.start, address, context)
-            self._service.wait(options.start_timeout)
-
-    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
-        """Make one call per query."""
-        return [self._call(query, k) for query in queries]
-
-    def _call(self, query: Query, k: int) -> Answer:
-        request = self._template.filled(query, k)
+    def search(query: Query, k: int) -> Answer:
+        request = template.filled(query, k)
         try:
-            response = self._code.call(lambda: self._connection.send(*request))
-            return self._reader.answer(response, k)
+            return reader.answer(code.call(lambda: connection.send(*request)), k)
         except CallError as error:
-            ending = None if self._service is None else self._service.ended()
+            ending = None if service is None else service.ended()
             if ending is not None:
                 raise CallError(ending) from None
-            raise error.saying(self._code.redact(str(error))) from None
+            raise error.saying(code.redact(str(error))) from None
 
-
-make = Http
+    return QueryFinder(search, meta, concurrency=8, deep=False)
 
 
 class Template:
@@ -265,75 +245,66 @@ class Template:
         self.params = _expanded(options.params, context)
         self.body = _expanded(options.body, context)
         self.form = _expanded(options.form, context)
-        self.headers = {
+        headers = {
             "Host": str(self.address),
             "Accept": _JSON,
             "Accept-Encoding": "gzip, deflate",
             "User-Agent": f"karat/{__version__}",
         }
         if options.form is not None:
-            self.headers["Content-Type"] = _FORM
+            headers["Content-Type"] = _FORM
         elif isinstance(self.body, str) and not self.body.lstrip().startswith(("{", "[")):
-            self.headers["Content-Type"] = "text/plain; charset=utf-8"
+            headers["Content-Type"] = "text/plain; charset=utf-8"
         elif self.body is not None:
-            self.headers["Content-Type"] = _JSON
+            headers["Content-Type"] = _JSON
         if user_info:
             packed = base64.b64encode(user_info.encode()).decode()
             context.secrets["url"] = packed
-            self.headers["Authorization"] = f"Basic {packed}"
+            headers["Authorization"] = f"Basic {packed}"
         replaced = {name.lower() for name in options.headers}
-        self.headers = {k: text for k, text in self.headers.items() if k.lower() not in replaced}
-        for name, text in options.headers.items():
-            self.headers[name] = _expanded(as_text(text), context)
+        kept = {name: text for name, text in headers.items() if name.lower() not in replaced}
+        given = {name: _expanded(as_text(text), context) for name, text in options.headers.items()}
+        self.headers = {**kept, **given}
 
     def filled(
         self, query: Query, k: int
     ) -> tuple[str, str, list[tuple[bytes, bytes]], bytes | None]:
         """Return the method, target, headers and content of the call for one query."""
-        more = {"k": k}
+
+        def fill(template: Any, quoting: Callable[[Any], str] = as_text) -> Any:
+            return fill_placeholders(template, query, {"k": k}, quoting)
+
         try:
-            headers, content = self._headers(query, more), self._content(query, more)
-            return self.method, self._target(query, more), headers, content
+            path = quote(fill(self.path, lambda value: quote(as_text(value), "")), safe=_SAFE)
+            if self.params:
+                joint = "" if path.endswith(("?", "&")) else "&" if "?" in path else "?"
+                path += joint + urlencode(_pairs(fill(self.params)), quote_via=quote)
+            headers = []
+            for name, template in self.headers.items():
+                text = as_text(fill(template)).strip()
+                if not text.isascii() or not text.isprintable():
+                    raise CallError(
+                        f"header {name} would hold a character that headers cannot carry; "
+                        "put the query into params or body"
+                    )
+                headers.append((name.encode(), text.encode()))
+            return self.method, path, headers, self._content(fill)
         except ValueError as error:
             raise CallError(f"query {query.query_id!r} cannot be sent: {error}") from None
 
-    def _target(self, query: Query, more: Mapping[str, Any]) -> str:
-        filled = fill_placeholders(self.path, query, more, lambda value: quote(as_text(value), ""))
-        path = quote(filled, safe=_SAFE)
-        if not self.params:
-            return path
-        params = urlencode(_pairs(fill_placeholders(self.params, query, more)), quote_via=quote)
-        joint = "" if path.endswith(("?", "&")) else "&" if "?" in path else "?"
-        return f"{path}{joint}{params}"
-
-    def _headers(self, query: Query, more: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
-        headers = []
-        for name, template in self.headers.items():
-            text = as_text(fill_placeholders(template, query, more)).strip()
-            if not text.isascii() or not text.isprintable():
-                raise CallError(
-                    f"header {name} would hold a character that headers cannot carry; "
-                    "put the query into params or body"
-                )
-            headers.append((name.encode(), text.encode()))
-        return headers
-
-    def _content(self, query: Query, more: Mapping[str, Any]) -> bytes | None:
+    def _content(self, fill: Callable[..., Any]) -> bytes | None:
         if self.form is not None:
-            pairs = _pairs(fill_placeholders(self.form, query, more))
-            return urlencode(pairs, quote_via=quote_plus).encode()
+            return urlencode(_pairs(fill(self.form)), quote_via=quote_plus).encode()
         if isinstance(self.body, str):
             headers = {name.lower(): text.lower() for name, text in self.headers.items()}
             kind = headers["content-type"]
             in_json = "json" in kind or "graphql" in kind
-            quoting = _inside_json if in_json else as_text
-            text = as_text(fill_placeholders(self.body, query, more, quoting))
+            text = as_text(fill(self.body, _inside_json if in_json else as_text))
             if kind.startswith(_JSON):
                 json.loads(text)
             return text.encode()
         if self.body is not None:
-            body = fill_placeholders(self.body, query, more)
-            return json.dumps(body, allow_nan=False, default=str).encode()
+            return json.dumps(fill(self.body), allow_nan=False, default=str).encode()
         return b"" if self.method in ("POST", "PUT", "PATCH") else None
 
 
@@ -410,7 +381,7 @@ def free_port() -> int:
 class ServiceProcess:
     """A service that karat starts for a run: a process and its children, in a process group.
 
-    ``stop`` ends them all. Its output is read as it comes, and only the end of it is kept.
+    ``stop`` ends them all. Its output goes to a temporary file, and errors show the end of it.
     """
 
     def __init__(self, command: Sequence[str], address: Address, context: BuildContext) -> None:
@@ -432,13 +403,15 @@ class ServiceProcess:
         command = [_IN_START.sub(lambda place: known[place[0]], word) for word in command]
         self._command, self._redact, self._address = shlex.join(command), context.redact, address
         environment = {**os.environ, **context.environment, "PYTHONUNBUFFERED": "1"}
+        self._output = TemporaryFile()  # noqa: SIM115 - open as long as the process
+        weakref.finalize(self, self._output.close)
         try:
             process = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
                 [context.expand(word) for word in command],
                 cwd=context.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=self._output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -449,11 +422,6 @@ class ServiceProcess:
         # Stopped at the latest before the interpreter ends.
         self.stop = weakref.finalize(self, _end, process)
         context.ending.callback(self.stop)
-        self._output = bytearray()
-        self._reader = threading.Thread(
-            target=_drain, args=(process.stdout, self._output), daemon=True
-        )
-        self._reader.start()
 
     def wait(self, timeout: float) -> None:
         """Return once it listens; errors include its last output."""
@@ -482,22 +450,16 @@ class ServiceProcess:
             return None
         # Its process id may soon be reused, so its children are stopped now.
         self.stop()
-        self._reader.join(1)
         return f"the service ended with exit code {code}{self._last_output()}"
 
     def _last_output(self) -> str:
+        size = os.fstat(self._output.fileno()).st_size
+        end = os.pread(self._output.fileno(), _KEPT_BYTES, max(0, size - _KEPT_BYTES))
         # Secrets first: half of one, cut off, would not be recognised.
-        output = self._redact(bytes(self._output).decode("utf-8", "replace"))
+        output = self._redact(end.decode("utf-8", "replace"))
         lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
         text = " | ".join(lines[-_LINES:])
         return f" and printed: {text[-_LONGEST:]}" if text else " and printed nothing"
-
-
-def _drain(pipe: IO[bytes], output: bytearray) -> None:
-    with pipe:
-        while chunk := os.read(pipe.fileno(), _KEPT_BYTES):
-            output += chunk
-            del output[:-_KEPT_BYTES]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

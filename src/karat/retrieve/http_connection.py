@@ -326,11 +326,6 @@ class Reader:
             fields: dict[str, Any] = {key: self._detail(key, value, rank) for key in _DETAILS}
             fields["score"] = None if score is None else score_of(score, item_id, name)
             hits.append(Hit(item_id, **fields | ({"doc_id": None} if is_doc else {})))
-        # Single scores may be null; an expression that fits no hit is a mistake.
-        path = self._fields["score"].text if "score" in self._fields else ""
-        unscored = all(hit.score is None for hit in hits)
-        if path and unscored and not _has_key(values[0], path):
-            raise CallError(f"score: {path} finds nothing in {json_shape(values[0])}")
         return hits
 
     def _field(self, name: str, hit: Any) -> Any:
@@ -342,9 +337,9 @@ class Reader:
     def _detail(self, name: str, hit: Any, rank: int) -> str | None:
         """Return a further field as text; one without an expression counts only if it is text."""
         value = self._field(name, hit)
-        if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
-            return None if value is None else str(value)
-        if name not in self._fields:
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            return str(value)
+        if value is None or name not in self._fields:
             return None
         path = self._fields[name].text
         raise CallError(f"hit {rank}: {name}: {path} is {json_shape(value)}; text is expected")
@@ -354,7 +349,7 @@ class Reader:
         numbers = {}
         for name, path in self._numbers[label].items():
             value = path.find(data)
-            if value is None and _has_key(data, path.text):
+            if value is None:
                 continue
             number = finite_number(value)
             if number is None or number < 0:
@@ -366,28 +361,13 @@ class Reader:
         return numbers
 
 
-def _has_key(data: Any, path: str) -> bool:
-    """Return whether keys joined by dots lead to a value; any other expression may find nothing."""
-    *parents, last = path.split(".")
-    if not all(key.isidentifier() for key in (*parents, last)):
-        return True
-    for key in parents:
-        data = data.get(key) if isinstance(data, dict) else None
-    return isinstance(data, dict) and last in data
-
-
 def _usual_id(hit: Any) -> JsonPath:
     """Return where the first hit has its id."""
-    if not isinstance(hit, dict):
-        raise CallError(
-            f"hit 1 is {json_shape(hit)}, and an object is expected; if it is the id itself, "
-            "say item_id: '@'"
-        )
-    present = [name for name in ITEM_NAMES if name in hit]
+    present = [name for name in ITEM_NAMES if name in hit] if isinstance(hit, dict) else []
     if not present:
         raise CallError(
-            f"hit 1 has none of {', '.join(ITEM_NAMES)}; say item_id: <key>; "
-            f"a hit is {json_shape(hit)}"
+            f"hit 1 is {json_shape(hit)}, which has none of {', '.join(ITEM_NAMES)}; say "
+            "item_id: <key>, or item_id: '@' if it is the id itself"
         )
     return JsonPath(next((name for name in present if hit[name] is not None), present[0]))
 

@@ -6,22 +6,21 @@ Nothing is traced: what LangSmith's variables in the environment ask for is left
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from karat.data.columns import ITEM_NAMES
 from karat.errors import CallError, UsageError, missing_extra
-from karat.formats.settings import Form, preview
+from karat.formats.settings import preview
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.placeholders import literal_inside, map_texts
-from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query
-from karat.retrieve.python import made_by
-from karat.retrieve.system_config import Text, refuse
-from karat.retrieve.user_code import UserCode, hits_from, load_object, text_of
+from karat.retrieve.placeholders import map_texts
+from karat.retrieve.protocol import Answer, Finder, Hits, Query, QueryFinder
+from karat.retrieve.python import PythonOptions, made_by
+from karat.retrieve.system_config import Text
+from karat.retrieve.user_code import UserCode, hits_from, load_object
 
 # The file or page that a text was loaded from is better than nothing.
 _KEYS = (*ITEM_NAMES, "source")
@@ -29,15 +28,11 @@ _KEYS = (*ITEM_NAMES, "source")
 Ask = Callable[[str, int], Any]
 
 
-class LangchainOptions(Form):
+class LangchainOptions(PythonOptions):
     """Which retriever or vector store, and where its documents hold their ids."""
 
     call: Text = Field(
         description="module:name or file.py:name of a retriever, a vector store or what makes one"
-    )
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description="a mapping of further arguments for what makes it, by their names",
     )
     id: Text | None = Field(
         None, description="the key of a document's metadata that holds the item's id"
@@ -47,18 +42,13 @@ class LangchainOptions(Form):
         description="similarity, or distance where a vector store's score is low for what is near",
     )
 
-    @model_validator(mode="after")
-    def _agree(self) -> LangchainOptions:
-        refuse(literal_inside(self.options, "options"))
-        return self
-
 
 Options = LangchainOptions
 
 
 def make(
     options: LangchainOptions, context: BuildContext, parts: Mapping[str, Finder]
-) -> LangChain:
+) -> QueryFinder:
     """Load the retriever or vector store."""
     try:
         from langchain_core.vectorstores import VectorStore
@@ -80,8 +70,13 @@ def make(
     ask = _asking(loaded, options.call)
     if options.scores == "distance" and not isinstance(loaded, VectorStore):
         raise UsageError(f"{options.call} is a retriever, which gives no scores; leave out scores")
+    documents = _Documents(ask, options, code.name)
+
+    def search(query: Query, k: int) -> Answer:
+        return Answer(code.call(lambda: documents.hits(query.text, k)))
+
     meta = {"call": options.call, "class": type(loaded).__name__}
-    return LangChain(ask, options, code, meta)
+    return QueryFinder(search, meta, deep=False)
 
 
 def _asking(loaded: Any, name: str) -> Ask:
@@ -105,48 +100,35 @@ def _asking(loaded: Any, name: str) -> Ask:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class LangChain:
+@dataclass(frozen=True)
+class _Documents:
     """Asks for documents, and reads their ids."""
 
     ask: Ask
     options: LangchainOptions
-    code: UserCode
-    meta: Mapping[str, Any]
-    batch: int = 1
-    concurrency: int = 1
-    deep: bool = False
+    name: str
 
-    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
-        """Return the documents for each query, in their order."""
-        return [Answer(self.code.call(partial(self._hits, query.text, k))) for query in queries]
-
-    def _hits(self, text: str, k: int) -> Hits:
+    def hits(self, text: str, k: int) -> Hits:
         documents = self.ask(text, k)
         if not isinstance(documents, list | tuple):
             raise CallError(
-                f"{self.code.name} returned {preview(documents)}; a list of documents is expected"
+                f"{self.name} returned {preview(documents)}; a list of documents is expected"
             )
         hits = [self._hit(document) for document in documents[:k]]
-        return self._with_sign(hits_from(hits, k, self.code.name))
+        return self._with_sign(hits_from(hits, k, self.name))
 
-    def _hit(self, returned: Any) -> Hit:
+    def _hit(self, returned: Any) -> Mapping[str, Any]:
         document, score = (
             returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
         )
         metadata = getattr(document, "metadata", None)
         if not isinstance(metadata, Mapping):
             raise CallError(
-                f"{self.code.name} returned {preview(document)} as a hit; a document is expected"
+                f"{self.name} returned {preview(document)} as a hit; a document is expected"
             )
-        version = metadata.get("version")
-        return Hit(
-            self._id(document, metadata),
-            score,
-            doc_id=text_of(metadata.get("doc_id")),
-            version=text_of(metadata.get("doc_version") if version is None else version),
-            text=document.page_content,
-        )
+        facts = {key: metadata.get(key) for key in ("doc_id", "version", "doc_version")}
+        item_id = self._id(document, metadata)
+        return {"item_id": item_id, "score": score, "text": document.page_content, **facts}
 
     def _id(self, document: Any, metadata: Mapping[Any, Any]) -> Any:
         keys = _KEYS if self.options.id is None else (self.options.id,)
@@ -154,7 +136,7 @@ class LangChain:
         metadata_id = next((metadata[key] for key in keys if metadata.get(key) is not None), None)
         if document_id is None and metadata_id is None:
             raise CallError(
-                f"{self.code.name} returned a document without {self.options.id or 'id'!r}; its "
+                f"{self.name} returned a document without {self.options.id or 'id'!r}; its "
                 f"metadata holds {', '.join(map(str, metadata)) or 'nothing'}: set id to the key "
                 "that has the item's id"
             )
@@ -168,7 +150,7 @@ class LangChain:
         scores = [hit.score for hit in hits if hit.score is not None]
         if scores and scores[0] < scores[-1] and scores == sorted(scores):
             raise CallError(
-                f"{self.code.name} returned scores that are best for the last hit; "
+                f"{self.name} returned scores that are best for the last hit; "
                 f"set scores: {'similarity' if distances else 'distance'}"
             )
         return hits

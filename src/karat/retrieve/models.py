@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,6 +19,7 @@ from karat.errors import CallError, InputError, UsageError, missing_extra
 from karat.formats.settings import Form
 from karat.jobs.cache import file_sha256
 from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Answer, Query
 from karat.retrieve.system_config import (
     BatchSize,
     EmbedCall,
@@ -316,10 +318,17 @@ class Embedder:
         """Return one row per query."""
         return self._rows([self._form.query_prefix + text for text in texts], query=True)
 
-    def tokens(self, text: str) -> int | None:
-        """Return the number of tokens that the model reads of a query, None if unknown."""
-        model = self._model
-        return None if model is None else model.tokens(self._form.query_prefix + text)
+    def answers(self, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]:
+        """Return one row per query, and answers with the time and tokens that it took."""
+        start = time.perf_counter()
+        rows = self.queries([query.text for query in queries])
+        share = (time.perf_counter() - start) * 1000 / len(queries)
+        answers = [Answer([], latency={"embed": share}) for _ in queries]
+        if self._model is not None:
+            for query, answer in zip(queries, answers, strict=True):
+                tokens = self._model.tokens(self._form.query_prefix + query.text)
+                answer.cost["query_tokens"] = float(tokens)
+        return rows, answers
 
     def _rows(self, texts: Sequence[str], *, query: bool) -> Floats:
         rows = np.empty((len(texts), self.dim), dtype=np.float32)

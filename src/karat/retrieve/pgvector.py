@@ -17,7 +17,7 @@ from karat.errors import CallError, UsageError
 from karat.formats.settings import custom_error
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import QueryModelForm, model_problem
-from karat.retrieve.placeholders import ENVIRONMENT_VARIABLE
+from karat.retrieve.placeholders import ENVIRONMENT_VARIABLE, placeholder_value
 from karat.retrieve.protocol import Finder, Hit, Hits, Query
 from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import UserCode, error_line, hits_from, import_library
@@ -46,45 +46,6 @@ _HINTS = {
 }
 
 
-def statement_of(
-    table: str,
-    columns: Mapping[str, str],
-    embedding: str,
-    metric: Metric,
-    where: str | None,
-) -> Any:
-    """Return the SQL for the nearest rows; ``columns`` maps fields of a hit to columns.
-
-    An index serves the inner query; the outer one orders what is equally near and drops
-    what has no distance, such as rows without a vector.
-    """
-    from psycopg import sql
-
-    def identifier(*names: str) -> sql.Identifier:
-        # Placeholders are looked for in names too.
-        return sql.Identifier(*(name.replace("%", "%%") for name in names))
-
-    def raw(text: Any) -> sql.SQL:
-        return sql.SQL(text)
-
-    named = [
-        sql.SQL("{} AS {}").format(identifier(column), sql.Identifier(key))
-        for key, column in columns.items()
-    ]
-    distance = sql.SQL("{} {} %(vector)s").format(identifier(embedding), raw(_OPERATORS[metric]))
-    condition = sql.SQL("") if where is None else sql.SQL("WHERE ({}) ").format(raw(where))
-    return sql.SQL(
-        "SELECT * FROM (SELECT {named}, {distance} AS distance FROM {table} {condition}"
-        "ORDER BY {distance} LIMIT %(k)s) AS nearest "
-        "WHERE distance < 'Infinity' ORDER BY distance, item_id"
-    ).format(
-        named=sql.SQL(", ").join(named),
-        distance=distance,
-        table=identifier(*table.split(".")),
-        condition=condition,
-    )
-
-
 def places_in(text: str, key: str) -> set[str]:
     """Return the names of the placeholders in SQL; refuse any other per cent sign.
 
@@ -101,25 +62,6 @@ def places_in(text: str, key: str) -> set[str]:
         if match["name"] is not None:
             names.add(match["name"])
     return names
-
-
-def values_for(names: set[str], query: Query, vector: Floats | None, k: int) -> dict[str, Any]:
-    """Return the values of placeholders: vector, query, query_id, k and the query's attributes."""
-    known: dict[str, Any] = {
-        **query.attributes,
-        "query": query.text,
-        "query_id": query.query_id,
-        "k": k,
-    }
-    if vector is not None:
-        known["vector"] = f"[{','.join(format(number, '.9g') for number in vector.tolist())}]"
-    for name in names:
-        if name not in known:
-            raise CallError(
-                f"%({name})s is not an attribute of query {query.query_id!r}; "
-                f"it has {', '.join(sorted(known))}"
-            )
-    return {name: known[name] for name in names}
 
 
 _COLUMNS = ("text", "doc_id", "version", "source")
@@ -147,7 +89,11 @@ class PgvectorOptions(FieldsForm):
 
     @model_validator(mode="after")
     def _agree(self) -> PgvectorOptions:
-        refuse(_written_password(self.dsn), _contradiction(self))
+        refuse(
+            _PASSWORD.search(ENVIRONMENT_VARIABLE.sub("", self.dsn))
+            and "dsn has a password written out; keep it in the environment: dsn: ${DATABASE_URL}",
+            _contradiction(self),
+        )
         return self
 
     @property
@@ -199,12 +145,6 @@ def _contradiction(options: PgvectorOptions) -> str | None:
     return model_problem(options) if "vector" in options.places else None
 
 
-def _written_password(dsn: str) -> str | None:
-    if not _PASSWORD.search(ENVIRONMENT_VARIABLE.sub("", dsn)):
-        return None
-    return "dsn has a password written out; keep it in the environment: dsn: ${DATABASE_URL}"
-
-
 def _dsn(written: str, context: BuildContext) -> str:
     """Return the connection string; its password is redacted on its own, too."""
     dsn = context.expand(written)
@@ -232,6 +172,43 @@ def _dsn(written: str, context: BuildContext) -> str:
     return dsn
 
 
+def statement_of(options: PgvectorOptions) -> Any:
+    """Return the SQL for the nearest rows of a table.
+
+    An index serves the inner query; the outer one orders what is equally near and drops
+    what has no distance, such as rows without a vector.
+    """
+    from psycopg import sql
+
+    def identifier(*names: str | None) -> sql.Identifier:
+        # Placeholders are looked for in names too.
+        return sql.Identifier(*(name.replace("%", "%%") for name in names if name is not None))
+
+    def raw(text: Any) -> sql.SQL:
+        return sql.SQL(text)
+
+    columns = {"item_id": options.id, **{key: getattr(options, key) for key in _COLUMNS}}
+    named = [
+        sql.SQL("{} AS {}").format(identifier(column), sql.Identifier(key))
+        for key, column in columns.items()
+        if column is not None
+    ]
+    distance = sql.SQL("{} {} %(vector)s").format(
+        identifier(options.embedding), raw(_OPERATORS[options.metric])
+    )
+    where = raw("" if options.where is None else f"WHERE ({options.where}) ")
+    return sql.SQL(
+        "SELECT * FROM (SELECT {named}, {distance} AS distance FROM {table} {where}"
+        "ORDER BY {distance} LIMIT %(k)s) AS nearest "
+        "WHERE distance < 'Infinity' ORDER BY distance, item_id"
+    ).format(
+        named=sql.SQL(", ").join(named),
+        distance=distance,
+        table=identifier(*(options.table or "").split(".")),
+        where=where,
+    )
+
+
 class PgvectorStore:
     """Asks a table, or the SQL; one connection per concurrent call, no lost one twice."""
 
@@ -245,16 +222,7 @@ class PgvectorStore:
         self._places = options.places
         self._idle: list[Any] = []
         weakref.finalize(self, _close, self._idle)
-        self._statement: Any = options.sql
-        if options.sql is None:
-            columns = {key: getattr(options, key) for key in _COLUMNS if getattr(options, key)}
-            self._statement = statement_of(
-                options.table or "",
-                {"item_id": options.id or "", **columns},
-                options.embedding or "",
-                options.metric,
-                options.where,
-            )
+        self._statement: Any = statement_of(options) if options.sql is None else options.sql
 
     def connect(self) -> Any:
         """Return nothing: connections are made as calls need them."""
@@ -266,7 +234,10 @@ class PgvectorStore:
         self, client: Any, collection: Any, query: Query, vector: Floats | None, k: int
     ) -> Hits:
         """Return the nearest rows as hits, or the rows of the SQL in their order."""
-        values = values_for(self._places, query, vector, k)
+        more: dict[str, Any] = {"k": k}
+        if vector is not None:
+            more["vector"] = f"[{','.join(format(number, '.9g') for number in vector.tolist())}]"
+        values = {name: placeholder_value(name, query, more) for name in self._places}
         try:
             connection = self._idle.pop()
         except IndexError:

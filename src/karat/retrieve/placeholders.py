@@ -31,39 +31,34 @@ _USER_INFO = re.compile(r"^[^/?#]*//([^/?#]*)@")
 
 
 def literal_in_headers(headers: Mapping[Any, Any]) -> str | None:
-    """Return why a header is refused that holds a credential as it is."""
-    for name, value in headers.items():
-        if _SECRET_HEADER.search(str(name)) and not _from_environment(value):
-            return _instead(f"header {name}", str(name))
-    return None
+    """Return why headers are refused that hold a credential as it is."""
+    return literal_inside(headers, "header ", _SECRET_HEADER)
 
 
 def literal_in_url(url: str) -> str | None:
     """Return why a URL is refused that holds a password or a key as it is."""
     user_info = _USER_INFO.match(url)
-    if user_info and not _from_environment(user_info[1].rpartition(":")[2]):
+    if user_info and not ENVIRONMENT_VARIABLE.search(user_info[1].rpartition(":")[2]):
         return (
             "url holds a user or password before its @; take them from environment variables: "
             "https://${USER}:${PASSWORD}@host/path"
         )
-    for name, value in parse_qsl(urlsplit(url).query):
-        if _SECRET_KEY.search(name) and not _from_environment(value):
-            return _instead(f"url: {name}", name)
-    return None
+    return literal_inside([{key: text} for key, text in parse_qsl(urlsplit(url).query)], "url: ")
 
 
-def literal_inside(value: Any, where: str) -> str | None:
+def literal_inside(value: Any, where: str, secret: re.Pattern[str] = _SECRET_KEY) -> str | None:
     """Return why a value is refused that holds a credential anywhere inside."""
     if isinstance(value, list):
-        return next(filter(None, (literal_inside(item, where) for item in value)), None)
-    if not isinstance(value, Mapping):
-        return None
-    for name, inner in value.items():
-        is_secret = _SECRET_KEY.search(str(name)) and isinstance(inner, str)
-        if is_secret and not _from_environment(inner):
-            return _instead(f"{where}: {name}", str(name))
-        inside = literal_inside(inner, where)
-        if inside is not None:
+        return next(filter(None, (literal_inside(item, where, secret) for item in value)), None)
+    for name, inner in value.items() if isinstance(value, Mapping) else ():
+        is_secret = secret.search(str(name)) and isinstance(inner, str)
+        if is_secret and not ENVIRONMENT_VARIABLE.search(inner):
+            variable = re.sub(r"\W+", "_", str(name)).strip("_").upper()
+            return (
+                f"{where}{name} holds a credential as it is; take it from an environment "
+                f'variable, such as "${{{variable}}}"'
+            )
+        if (inside := literal_inside(inner, where, secret)) is not None:
             return inside
     return None
 
@@ -83,7 +78,7 @@ def _variables(value: Any, *, secret: bool) -> Iterator[tuple[str, bool]]:
     """Yield every variable in a value, and whether it holds a credential."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _variables(inner, secret=secret or _is_secret_key(str(key)))
+            yield from _variables(inner, secret=secret or bool(_CREDENTIAL.search(str(key))))
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _variables(inner, secret=secret)
@@ -93,24 +88,8 @@ def _variables(value: Any, *, secret: bool) -> Iterator[tuple[str, bool]]:
             name = match[0][2:-1]
             inside = user_info is not None and match.end() <= user_info.end()
             key_before = _SAID_BEFORE.search(value[: match.start()])
-            by_key = key_before is not None and _is_secret_key(key_before[1])
-            yield name, secret or inside or by_key or _is_secret_key(name)
-
-
-def _is_secret_key(name: str) -> bool:
-    return _CREDENTIAL.search(name) is not None
-
-
-def _from_environment(value: Any) -> bool:
-    return isinstance(value, str) and ENVIRONMENT_VARIABLE.search(value) is not None
-
-
-def _instead(where: str, name: str) -> str:
-    variable = re.sub(r"\W+", "_", name).strip("_").upper()
-    return (
-        f"{where} holds a credential as it is; take it from an environment variable, "
-        f'such as "${{{variable}}}"'
-    )
+            names = name if key_before is None else f"{key_before[1]} {name}"
+            yield name, secret or inside or _CREDENTIAL.search(names) is not None
 
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
@@ -138,13 +117,13 @@ def fill_placeholders(
     def put(place: re.Match[str]) -> str:
         if place[1] is not None:
             return f"{{{place[1]}}}"
-        return quote(_value(place[2], query, more))
+        return quote(placeholder_value(place[2], query, more))
 
     def fill(text: str) -> Any:
         lone = _PLACE.fullmatch(text)
         if lone is None or lone[2] is None:
             return _PLACE.sub(put, text)
-        value = _value(lone[2], query, more)
+        value = placeholder_value(lone[2], query, more)
         return quote(value) if isinstance(value, str) else value
 
     return map_texts(template, fill)
@@ -159,7 +138,8 @@ def map_texts(value: Any, change: Callable[[str], Any]) -> Any:
     return change(value) if isinstance(value, str) else value
 
 
-def _value(name: str, query: Query, more: Mapping[str, Any]) -> Any:
+def placeholder_value(name: str, query: Query, more: Mapping[str, Any]) -> Any:
+    """Return what a placeholder stands for: query, query_id, an attribute, or one of ``more``."""
     known = {**query.attributes, "query": query.text, "query_id": query.query_id, **more}
     if name not in known:
         raise CallError(

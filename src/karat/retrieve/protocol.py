@@ -102,6 +102,21 @@ class Finder(Protocol):
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]: ...
 
 
+@dataclass(frozen=True, eq=False)
+class QueryFinder:
+    """A finder that searches for one query at a time; by default an index in memory."""
+
+    search: Callable[[Query, int], Answer]
+    meta: Mapping[str, Any]
+    batch: int = 1
+    concurrency: int = 1
+    deep: bool = True
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """Return one answer per query."""
+        return [self.search(query, k) for query in queries]
+
+
 def shares(elapsed: float, answers: Sequence[Answer]) -> list[float]:
     """Return the milliseconds of each answer of a batch: its own, and a share of the rest.
 

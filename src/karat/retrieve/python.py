@@ -19,9 +19,16 @@ from karat.errors import CallError, UsageError
 from karat.formats.settings import Form
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.placeholders import literal_inside, map_texts
-from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query
+from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query, QueryFinder
 from karat.retrieve.system_config import Text, refuse
-from karat.retrieve.user_code import UserCode, hits_from, load_object, takes_first
+from karat.retrieve.user_code import (
+    UserCode,
+    fits,
+    hits_from,
+    load_object,
+    parameters,
+    takes_first,
+)
 
 # What an object that searches for many queries at once is given at a time.
 _BATCH = 32
@@ -41,7 +48,7 @@ class PythonOptions(Form):
 
     @model_validator(mode="after")
     def _agree(self) -> PythonOptions:
-        refuse(literal_inside(self.options, "options"))
+        refuse(literal_inside(self.options, "options: "))
         return self
 
 
@@ -67,9 +74,20 @@ def make(options: PythonOptions, context: BuildContext, parts: Mapping[str, Find
     if one_by_one and not takes_first(target, Queries):
         ask = _asking(target, arguments, k_optional=True)
         if ask is None:
-            raise UsageError(f"{code.name} takes {parameters(target)}; it must take (text, k)")
-        return Calls(ask, takes_first(target, Query), code, meta)
-    return Batches(target, arguments, code, meta)
+            names = "".join(f", {name}" for name in arguments)
+            raise UsageError(
+                f"{code.name} takes {parameters(target)}; it must take (text, k{names}), or the "
+                "text alone, or make what does"
+            )
+        takes_query = takes_first(target, Query)
+
+        def find(query: Query, k: int) -> Answer:
+            argument = query if takes_query else query.text
+            # A generator does its work while it is read, so that counts as the call too.
+            return Answer(code.call(lambda: hits_from(ask(argument, k), k, code.name)))
+
+        return QueryFinder(find, meta, deep=False)
+    return Batches(partial(target, **arguments), code, meta)
 
 
 def made_by(factory: Any, arguments: Mapping[str, Any], code: UserCode) -> Any:
@@ -91,17 +109,9 @@ def _resolved(
         if arguments:
             raise UsageError(f"{code.name} is an object, which takes no options; leave them out")
         return loaded, {}
-    if _asking(loaded, arguments) is not None:
-        return loaded, arguments
-    if fits(loaded, (), arguments):
+    if _asking(loaded, arguments) is None and fits(loaded, (), arguments):
         return made_by(loaded, arguments, code), {}
-    if fits(loaded, ("",), arguments):
-        return loaded, arguments
-    names = "".join(f", {name}" for name in arguments)
-    raise UsageError(
-        f"{code.name} takes {parameters(loaded)}; it must take (text, k{names}), or the text"
-        f" alone, or make what does"
-    )
+    return loaded, arguments
 
 
 def _asking(
@@ -117,22 +127,6 @@ def _asking(
     return None
 
 
-def fits(call: Callable[..., Any], positional: Sequence[Any], arguments: Mapping[str, Any]) -> bool:
-    """Return whether a callable takes these arguments, as far as its signature tells."""
-    try:
-        inspect.signature(call).bind(*positional, **arguments)
-    except ValueError:
-        return True  # nobody can tell; the call itself will
-    except TypeError:
-        return False
-    return True
-
-
-def parameters(call: Callable[..., Any]) -> str:
-    """Return the parameters of a callable as it declares them."""
-    return str(inspect.signature(call).replace(return_annotation=inspect.Signature.empty))
-
-
 def _meta_of(loaded: Any, name: str) -> dict[str, Any]:
     """Return the meta: the name, and the object's own ``meta``."""
     object_meta = getattr(loaded, "meta", None)
@@ -146,34 +140,10 @@ def _meta_of(loaded: Any, name: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Calls:
-    """Asks for one query at a time."""
-
-    ask: Ask
-    takes_query: bool
-    code: UserCode
-    meta: Mapping[str, Any]
-    batch: int = 1
-    concurrency: int = 1
-    deep: bool = False
-
-    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
-        """Return the callable's hits for each query, cut at k."""
-
-        # A generator does its work while it is read, so that counts as the call too.
-        def ask(argument: Query | str) -> Hits:
-            return hits_from(self.ask(argument, k), k, self.code.name)
-
-        arguments = [query if self.takes_query else query.text for query in queries]
-        return [Answer(self.code.call(partial(ask, argument))) for argument in arguments]
-
-
-@dataclass(frozen=True, eq=False)
 class Batches:
-    """Asks for many queries at a time: a table in, a run out."""
+    """Asks an object for many queries at a time: a table in, a run out."""
 
     search: Callable[..., Any]
-    more: Mapping[str, Any]
     code: UserCode
     meta: Mapping[str, Any]
     batch: int = _BATCH
@@ -189,7 +159,7 @@ class Batches:
 
     def _answers(self, table: Queries, k: int) -> list[Answer]:
         name = self.code.name
-        run = self.search(table, k, **self.more)
+        run = self.search(table, k)
         if not isinstance(run, Run):
             raise CallError(
                 f"{name}'s search returned {type(run).__name__} instead of a karat Run; "

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,15 @@ from pydantic import Field, ValidationError, model_validator
 from karat.errors import CallError, InputError, UsageError
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import model_problem
-from karat.retrieve.placeholders import fill_placeholders, literal_in_url
+from karat.retrieve.placeholders import fill_placeholders, literal_in_url, literal_inside
 from karat.retrieve.protocol import Finder, Hit, Hits, Query
 from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import error_line, import_library, may_pass
 from karat.retrieve.vector_stores import (
-    FieldsForm,
+    CollectionForm,
     StoreFinder,
     collection_finder,
     hit_of,
-    is_plain,
-    literal,
 )
 from karat.retrieve.vectors import Floats
 
@@ -39,22 +36,17 @@ STORES = ("path",)
 _ITEM = "item_id"
 # By these the nearest has the lowest score.
 _DISTANCES = ("Euclid", "Manhattan")
-_LONGEST = 200
 _SLOWEST_CLOSE = 30.0
+_LONGEST = 200
 _URL = re.compile(r"https?://|\$\{")
 
 
-class QdrantOptions(FieldsForm):
+class QdrantOptions(CollectionForm):
     """Where the collection is, and what its points hold."""
 
     url: Text | None = Field(None, description="the server's URL, such as http://127.0.0.1:6333")
-    path: Text | None = Field(None, description="the folder that local mode keeps its files in")
-    collection: Text = Field(description="the collection's name")
     vector_name: Text | None = Field(None, description="which of the collection's named vectors")
     api_key: Text | None = Field(None, description="${NAME} of the variable that holds the key")
-    where: dict[str, Any] | None = Field(
-        None, description="a filter as Qdrant writes it; {column} in it stands for the query's"
-    )
 
     @model_validator(mode="after")
     def _agree(self) -> QdrantOptions:
@@ -65,7 +57,7 @@ class QdrantOptions(FieldsForm):
             literal_in_url(self.url or ""),
             None if server else "url must begin with http:// or https://",
             self.path and self.api_key and "api_key is for a server; with path leave it out",
-            literal(self.api_key, "api_key"),
+            literal_inside({"api_key": self.api_key}, ""),
             model_problem(self),
         )
         return self
@@ -81,8 +73,6 @@ def make(options: QdrantOptions, context: BuildContext, parts: Mapping[str, Find
         connect = _server_client(options, context)
     else:
         connect = _folder_client(context.path(options.path))
-    if options.where is not None and is_plain(options.where):
-        _filter(options.where)
     return collection_finder(
         "qdrant", QdrantStore(options, connect, context.redact), options, context
     )
@@ -250,17 +240,10 @@ class QdrantStore:
         if wait is not None or status == 429:
             return CallError("qdrant asks to be called less often", may_pass=True, wait=wait)
         if status is not None:
-            reason = _reason(error, self.redact)
+            content = getattr(error, "content", b"").decode("utf-8", "replace")
+            reason = " ".join(self.redact(content).split())[:_LONGEST]
             return CallError(f"qdrant answered {status}: {reason}", may_pass=status >= 500)
         return CallError(
             f"qdrant cannot be asked: {error_line(cause, self.redact)}",
             may_pass=may_pass(cause),
         )
-
-
-def _reason(error: Exception, redact: Callable[[str], str]) -> str:
-    """Return the reason in the JSON of Qdrant's error."""
-    content = getattr(error, "content", b"").decode("utf-8", "replace")
-    with suppress(ValueError, TypeError, KeyError):
-        content = str(json.loads(content)["status"]["error"])
-    return " ".join(redact(content).split())[:_LONGEST]

@@ -30,8 +30,8 @@ from karat.errors import InputError
 from karat.formats.files import open_input
 from karat.formats.settings import Form, Place, expectations, explain_error, parse_yaml, preview
 from karat.retrieve.bow import WordIndex, word_bags
-from karat.retrieve.build_context import BuildContext, Items
-from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Answer, Finder, Query, QueryFinder
 from karat.retrieve.stages import BASIC_STOP_WORDS, Jaccard, ab_order
 from karat.retrieve.system_config import Count, Finite, Share, Text
 from karat.retrieve.text_rules import NormaliseForm, normalised, read_aliases
@@ -150,8 +150,7 @@ class Document:
     place: Place
 
 
-@dataclass(frozen=True)
-class QualityConfig:
+class QualityConfig(NamedTuple):
     """A config's settings, and notes on those without effect."""
 
     document: Document
@@ -200,13 +199,9 @@ def read_config(path: str) -> QualityConfig:
         key, message = explain_error(error, flat, _KNOWN)
         raise document.place.at(*key.split(".")).error(message) from None
     if settings.quality_enabled and settings.fusion_mode != FUSES:
-        mode = f"t2.quality.fusion.mode {settings.fusion_mode!r}"
-        notes.append(
-            (
-                document.place.at("t2", "quality", "fusion", "mode"),
-                f"{mode} does nothing; {FUSES} is what fuses",
-            )
-        )
+        mode = f"t2.quality.fusion.mode {settings.fusion_mode!r} does nothing"
+        place = document.place.at("t2", "quality", "fusion", "mode")
+        notes.append((place, f"{mode}; {FUSES} is what fuses"))
     notes.sort(key=lambda note: note[0].line or 0)
     return QualityConfig(document, settings, tuple(f"{place}: {text}" for place, text in notes))
 
@@ -395,7 +390,10 @@ def word_rules(settings: QualitySettings, folder: Path) -> WordRules:
     return WordRules(
         letters=settings.normalizer_enabled,
         stop=STOP_WORDS[settings.stopwords],
-        aliases={word: _meaning(to) for word, to in aliases.items()},
+        aliases={
+            word: tuple(filter(None, _BETWEEN_MEANINGS.split(made_alike(to))))
+            for word, to in aliases.items()
+        },
     )
 
 
@@ -406,10 +404,6 @@ def made_alike(text: str) -> str:
     'apple tart'
     """
     return normalised(text, _ALIKE)
-
-
-def _meaning(text: str) -> tuple[str, ...]:
-    return tuple(word for word in _BETWEEN_MEANINGS.split(made_alike(text)) if word)
 
 
 # The smoothing of reciprocal ranks.
@@ -575,55 +569,31 @@ def files(options: QualityOptions, context: BuildContext) -> list[str]:
 
 def make(
     options: QualityOptions, context: BuildContext, parts: Mapping[str, Finder]
-) -> QualityRetriever:
-    """Return the engine over the corpus."""
-    config = read_config(str(context.path(options.config)))
-    items = context.items
-    texts = pl.Series("text", context.rules.apply_all(items.texts), dtype=pl.String)
-    corpus = Corpus(items.frame.with_columns(texts), context.corpus_source or Source("corpus"))
-    engine = QualityEngine(corpus, config.settings, folder=context.folder)
-    return QualityRetriever(options.config, config, engine, items)
-
-
-@dataclass(frozen=True, eq=False)
-class QualityRetriever:
-    """A config's engine as a retriever.
+) -> QueryFinder:
+    """Return the engine as a finder.
 
     A list that was made diverse is in no order of any score, so its hits count 1/rank. The
     rankings that a list is made of are logged as ``base`` and ``lexical``.
     """
+    config = read_config(str(context.path(options.config)))
+    settings, items = config.settings, context.items
+    texts = pl.Series("text", context.rules.apply_all(items.texts), dtype=pl.String)
+    corpus = Corpus(items.frame.with_columns(texts), context.corpus_source or Source("corpus"))
+    engine = QualityEngine(corpus, settings, folder=context.folder)
 
-    path: str
-    config: QualityConfig
-    engine: QualityEngine
-    items: Items
-    batch: int = 1
-    concurrency: int = 1
-    deep: bool = True
-
-    @property
-    def meta(self) -> Mapping[str, Any]:
-        """The config's name and digest, and its settings without effect."""
-        notes = [*self.config.notes, *self.engine.rules.notes()]
-        return {
-            "config_path": self.path,
-            "settings_digest": self.config.document.digest,
-            **({"notes": notes} if notes else {}),
-            "index_bytes": self.engine.index_bytes,
-        }
-
-    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
-        """Return the best items for each query, and the rankings that they come from."""
-        return [self._answer(self.engine.rank(query.text, k), k) for query in queries]
-
-    def _answer(self, ranked: RankedItems, k: int) -> Answer:
-        settings = self.engine.settings
+    def search(query: Query, k: int) -> Answer:
+        ranked = engine.rank(query.text, k)
         scores = np.array(ranked.base_scores if ranked.fused is None else ranked.fused)
         if settings.diversifies:
             scores = 1.0 / np.arange(1, len(ranked.rows) + 1)
         rankings = ranked.rankings if settings.fuses or settings.diversifies else {}
         lists = {
-            name: self.items.hits(ranking.rows[:k], ranking.scores[ranking.rows[:k]])
+            name: items.hits(ranking.rows[:k], ranking.scores[ranking.rows[:k]])
             for name, ranking in rankings.items()
         }
-        return Answer(self.items.hits(ranked.rows, scores), lists=lists)
+        return Answer(items.hits(ranked.rows, scores), lists=lists)
+
+    notes = [*config.notes, *engine.rules.notes()]
+    meta = {"config_path": options.config, "settings_digest": config.document.digest}
+    with_notes = {"notes": notes} if notes else {}
+    return QueryFinder(search, {**meta, **with_notes, "index_bytes": engine.index_bytes})

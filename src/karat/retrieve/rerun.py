@@ -59,18 +59,13 @@ class StageRerun:
         return model if "rerank" in self.stages else None
 
     @property
-    def reads_texts(self) -> bool:
-        """Whether a stage needs the texts of items."""
-        return any(name in _READING for name in self.stages)
-
-    @property
     def takes_logs(self) -> bool:
         """Whether a log holds all that the later stages need.
 
         It does not hold texts that a live system returned, nor how deep a filter had to look.
         """
         deeper = bool(self.system.filters) and self.system.finder.deep
-        from_outside = self.system_config.live and self.reads_texts
+        from_outside = self.system_config.live and any(name in _READING for name in self.stages)
         return is_reusable(self.system_config) and not deeper and not from_outside
 
     def ask(self, queries: Sequence[Query]) -> Iterator[tuple[Query, RerunStart | FailedCall]]:
@@ -142,23 +137,22 @@ def mine_negatives(
     chunker: Mapping[str, Any] | None = None,
 ) -> dict[str, list[str]]:
     """Return the best items for each query by BM25: a few more than ``count``, gold or not."""
-    if not context.has_corpus:
+    if context.corpus is None:
         raise UsageError("negatives are mined from a corpus; name one: --corpus items.jsonl")
     cut = {} if chunker is None else {"chunker": dict(chunker)}
     spec = {"retriever": "bm25", **cut}
     system = build_system(parse_systems({"bm25": spec}, Place("--negatives"))["bm25"], context)
-    mined = {}
-    for query in queries:
-        (answer,) = system.find([query], count + _MORE)
-        mined[query.query_id] = [hit.item_id for hit in answer.hits]
-    return mined
+    answers = system.find(queries, count + _MORE)
+    return {
+        query.query_id: [hit.item_id for hit in answer.hits]
+        for query, answer in zip(queries, answers, strict=True)
+    }
 
 
 def _hit(item_id: str, score: float | None, items: Items | None) -> Hit:
-    row = None if items is None else items.rows.get(item_id)
-    if items is None or row is None:
+    if items is None or item_id not in items.rows:
         return Hit(item_id, score)
-    (hit,) = items.hits(np.array([row]), np.array([0.0]))
+    (hit,) = items.hits(np.array([items.rows[item_id]]), np.array([0.0]))
     return hit._replace(score=score)
 
 

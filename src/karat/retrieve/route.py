@@ -88,7 +88,6 @@ class Route:
         self.batch, self.concurrency = fuse.batch_and_concurrency(self.parts)
         self.deep = all(part.deep for part in parts.values())
         self._choose = choose
-        self._ways: dict[tuple[str, ...], fuse.Fuse] = {}
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -105,20 +104,15 @@ class Route:
             times.append((time.perf_counter() - start) * 1000)
         answers: dict[int, Answer] = {}
         for names, places in chosen.items():
+            how = fuse.FuseOptions.model_validate({"of": list(names)})
+            fused = fuse.Fuse(how, {name: self.parts[name] for name in names}, label=True)
             same_choice = [queries[at] for at in places]
-            for at, answer in zip(places, self._way(names).find(same_choice, k), strict=True):
+            for at, answer in zip(places, fused.find(same_choice, k), strict=True):
                 answer.latency = {"route": times[at]} | answer.latency
                 answer.spent = times[at] + (answer.spent or 0.0)
                 answer.source = "+".join(names)
                 answers[at] = answer
         return [answers[at] for at in range(len(queries))]
-
-    def _way(self, names: tuple[str, ...]) -> fuse.Fuse:
-        if names not in self._ways:
-            some = {name: self.parts[name] for name in names}
-            how = fuse.FuseOptions.model_validate({"of": list(names)})
-            self._ways[names] = fuse.Fuse(how, some, label=True)
-        return self._ways[names]
 
     def _chosen(self, query: Query) -> tuple[str, ...]:
         choice = self._choose(query)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, chdir, contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, chdir, nullcontext, redirect_stdout
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -264,10 +264,9 @@ class _NoBar:
     def advance(self, calls: int) -> None: ...
 
 
-@contextmanager
-def no_bar(name: str, calls: int) -> Iterator[ProgressBar]:
+def no_bar(name: str, calls: int) -> AbstractContextManager[ProgressBar]:
     """Show no progress."""
-    yield _NoBar()
+    return nullcontext(_NoBar())
 
 
 def search(

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from karat.errors import CallError
-from karat.retrieve.build_context import BuildContext, Items
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import Model, load_model, valid_unicode
-from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.protocol import Answer, Finder, Query, QueryFinder
 from karat.retrieve.system_config import BatchSize, LocalModelForm, Text, Title
 from karat.retrieve.vectors import Vector, VectorCache, top_rows
 
@@ -34,8 +34,11 @@ TERMS = np.dtype([("id", np.int64), ("weight", np.float32)])
 Options = SparseOptions
 
 
-def make(options: SparseOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Sparse:
-    """Return the index over the corpus, its vectors cached or computed."""
+def make(options: SparseOptions, context: BuildContext, parts: Mapping[str, Finder]) -> QueryFinder:
+    """Return a finder over weighted terms, cached or computed.
+
+    Ties are in corpus order, items without a term of the query are left out.
+    """
     model = load_model("SparseTextEmbedding", options, context)
     items = context.items
     vectors = [np.empty(0, dtype=TERMS)] * len(items)
@@ -57,59 +60,52 @@ def make(options: SparseOptions, context: BuildContext, parts: Mapping[str, Find
         step=options.batch_size,
         progress=context.progress,
     )
-    return Sparse(items, model, vectors, updates)
 
+    index = TermIndex(vectors, idf=model.needs_idf)
 
-class Sparse:
-    """An index of weighted terms: ties are in corpus order, items without a term left out."""
-
-    batch = 1
-    concurrency = 1
-    deep = True
-
-    def __init__(self, items: Items, model: Model, vectors: Sequence[Vector], updates: int) -> None:
-        from scipy.sparse import csr_array
-
-        self.items = items
-        self._model = model
-        entries = np.concatenate(vectors)
-        self._terms, columns = np.unique(entries["id"], return_inverse=True)
-        ends = np.concatenate([[0], np.cumsum([len(vector) for vector in vectors])])
-        shape = (len(items), len(self._terms))
-        # Turned around, since a query asks for the items of a few terms.
-        self._postings = csr_array((entries["weight"].copy(), columns, ends), shape=shape).T.tocsr()
-        in_items = np.bincount(columns, minlength=len(self._terms))
-        rare = np.log1p((len(items) - in_items + 0.5) / (in_items + 0.5))
-        self._importance = rare if model.needs_idf else np.ones(len(self._terms))
-        inside = (self._postings.data, self._postings.indices, self._postings.indptr)
-        self.meta: Mapping[str, Any] = {
-            "embedding_model": model.meta,
-            "libraries": model.libraries,
-            "index_bytes": sum(array.nbytes for array in inside),
-            "embedding_updates": updates,
-        }
-
-    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
-        """Return the items with the highest weight for each query."""
-        return [self._search_one(query, k) for query in queries]
-
-    def _search_one(self, query: Query, k: int) -> Answer:
+    def search(query: Query, k: int) -> Answer:
         start = time.perf_counter()
-        made = self._model.run("query_embed", valid_unicode(query.text))
-        (terms,) = _terms(self._model, made)
+        (terms,) = _terms(model, model.run("query_embed", valid_unicode(query.text)))
         embedded = time.perf_counter()
-        scores = self._scores(terms)
-        sharing = np.flatnonzero(scores)
-        rows = sharing[top_rows(scores[sharing], k)]
-        hits = self.items.hits(rows, scores[rows])
+        scores = index.scores(terms)
+        found = np.flatnonzero(scores)
+        rows = found[top_rows(scores[found], k)]
+        hits = items.hits(rows, scores[rows])
         searched = time.perf_counter()
         return Answer(
             hits,
             latency={"embed": (embedded - start) * 1000, "search": (searched - embedded) * 1000},
-            cost={"query_tokens": float(self._model.tokens(query.text))},
+            cost={"query_tokens": float(model.tokens(query.text))},
         )
 
-    def _scores(self, query: Vector) -> npt.NDArray[np.float64]:
+    meta = {
+        "embedding_model": model.meta,
+        "libraries": model.libraries,
+        "index_bytes": index.nbytes,
+        "embedding_updates": updates,
+    }
+    return QueryFinder(search, meta)
+
+
+class TermIndex:
+    """The items that have each term, with its weight; ``idf`` weighs rare terms more."""
+
+    def __init__(self, vectors: Sequence[Vector], *, idf: bool) -> None:
+        from scipy.sparse import csr_array
+
+        entries = np.concatenate(vectors)
+        self._terms, columns = np.unique(entries["id"], return_inverse=True)
+        ends = np.concatenate([[0], np.cumsum([len(vector) for vector in vectors])])
+        shape = (len(vectors), len(self._terms))
+        # Turned around, since a query asks for the items of a few terms.
+        self._postings = csr_array((entries["weight"].copy(), columns, ends), shape=shape).T.tocsr()
+        in_items = np.bincount(columns, minlength=len(self._terms))
+        rare = np.log1p((len(vectors) - in_items + 0.5) / (in_items + 0.5))
+        self._importance = rare if idf else np.ones(len(self._terms))
+        inside = (self._postings.data, self._postings.indices, self._postings.indptr)
+        self.nbytes = sum(array.nbytes for array in inside)
+
+    def scores(self, query: Vector) -> npt.NDArray[np.float64]:
         """Return the sum over shared terms for every item, in double precision."""
         places = np.searchsorted(self._terms, query["id"])
         known = places < len(self._terms)

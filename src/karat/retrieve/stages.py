@@ -1,4 +1,4 @@
-"""Stages around retrieving, one query or list at a time: rewrite, filters, bonus, diversity."""
+"""Stages around retrieving, one query or list at a time: rewrite, filters, reranker, diversity."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,15 +15,31 @@ import numpy.typing as npt
 
 from karat.data.columns import doc_of_text
 from karat.errors import CallError, UsageError, unknown
+from karat.formats.settings import preview
+from karat.jobs.cache import file_sha256
 from karat.measure.kernels.lists import in_time
 from karat.retrieve.bow import word_bags
 from karat.retrieve.build_context import BuildContext, Items
+from karat.retrieve.models import Embedder, ModelForm, load_model, valid_unicode
 from karat.retrieve.placeholders import fill_placeholders
 from karat.retrieve.protocol import Hit, Hits, Query
-from karat.retrieve.system_config import MmrForm, RewriteForm
-from karat.retrieve.user_code import UserCode, load_callable, takes_first
+from karat.retrieve.system_config import LocalModelForm, MmrForm, RerankForm, RewriteForm
+from karat.retrieve.user_code import (
+    UserCode,
+    finite_number,
+    fits,
+    load_callable,
+    parameters,
+    source_of,
+    takes_first,
+)
 
 Floats = npt.NDArray[np.float64]
+
+# Vectors of texts that a reranker remembers; the same items are near the top again and again.
+_REMEMBERED = 50_000
+# A query and the texts of its hits in, one finite score per text out.
+Score = Callable[[Query, list[str]], list[float]]
 
 # What a hit can tell of itself, with or without a corpus.
 _HIT_FIELDS = ("item_id", "doc_id", "version", "source")
@@ -46,10 +63,12 @@ class Filter:
 
     def __init__(self, required: Mapping[str, Any], items: Items | None) -> None:
         self._required = {name: _listed(value) for name, value in required.items()}
-        self._facts = _Facts(items)
+        self._items = items
+        columns = [] if items is None else items.frame.columns
+        names = tuple(dict.fromkeys((*columns, *_HIT_FIELDS)))
         for name, values in self._required.items():
-            if name not in self._facts.names:
-                raise unknown("attribute of the items", name, self._facts.names, inside="filter")
+            if name not in names:
+                raise unknown("attribute of the items", name, names, inside="filter")
             if not values:
                 raise UsageError(f"filter has no value for {name}, so nothing would pass it")
 
@@ -58,18 +77,17 @@ class Filter:
         for name, values in self._required.items():
             filled = [fill_placeholders(value, query, {}) for value in values]
             allowed = set[str]().union(*map(_spelled, filled))
-            hits = [hit for hit in hits if allowed & _spelled(self._facts.of(hit, name))]
+            hits = [hit for hit in hits if allowed & _spelled(_fact(hit, name, self._items))]
         return hits
 
 
+@dataclass(frozen=True)
 class AsOf:
     """Keeps items no newer than the query's as_of; ``strict`` drops unknown versions too."""
 
-    name = "as_of"
-
-    def __init__(self, strict: bool, items: Items | None) -> None:
-        self._strict = strict
-        self._facts = _Facts(items)
+    strict: bool
+    items: Items | None
+    name: str = "as_of"
 
     def apply(self, query: Query, hits: Hits) -> Hits:
         """Return the hits that existed at the query's time; all of them without a time."""
@@ -81,9 +99,9 @@ class AsOf:
         return [hit for hit in hits if self._existed(hit, as_of)]
 
     def _existed(self, hit: Hit, as_of: str) -> bool:
-        version = self._facts.of(hit, "version")
+        version = _fact(hit, "version", self.items)
         age = in_time(None if version is None else str(version), as_of, ())
-        return age == 1 if self._strict else age != 0
+        return age == 1 if self.strict else age != 0
 
 
 @dataclass(frozen=True)
@@ -102,14 +120,13 @@ class Threshold:
         return hit.score is not None and hit.score < self.least
 
 
+@dataclass(frozen=True)
 class DistinctDocs:
     """Adds a bonus to the first item of each document, then ranks by the new scores."""
 
-    name = "distinct_docs"
-
-    def __init__(self, bonus: float, items: Items | None) -> None:
-        self._bonus = bonus
-        self._facts = _Facts(items)
+    bonus: float
+    items: Items | None
+    name: str = "distinct_docs"
 
     def apply(self, query: Query, hits: Hits) -> Hits:
         """Return the list by the new scores; equal scores keep their order."""
@@ -117,9 +134,9 @@ class DistinctDocs:
         scored: list[tuple[float, Hit]] = []
         for hit in hits:
             score = _score(hit, self.name)
-            doc = str(self._facts.of(hit, "doc_id"))
+            doc = str(_fact(hit, "doc_id", self.items))
             if doc not in seen:
-                score += self._bonus
+                score += self.bonus
             seen.add(doc)
             scored.append((score, hit))
         scored.sort(key=lambda pair: -pair[0])
@@ -132,28 +149,23 @@ def _score(hit: Hit, stage: str) -> float:
     return hit.score
 
 
-class _Facts:
-    """Attributes of hits: their own, else those of the corpus."""
+def _text_of(hit: Hit, items: Items | None, stage: str, *, title: bool = False) -> str:
+    """Return a hit's own text, else the corpus's, with its title or without."""
+    text = hit.text if items is None else items.text(hit, title=title)
+    if text is None:
+        raise CallError(
+            f"item {hit.item_id!r} has no text, and {stage} needs one: name a corpus that holds "
+            "it, or let the retriever return texts"
+        )
+    return text
 
-    def __init__(self, items: Items | None) -> None:
-        self._items = items
-        self._columns: dict[str, list[Any]] = {}
-        columns = [] if items is None else items.frame.columns
-        self.names = tuple(dict.fromkeys((*columns, *_HIT_FIELDS)))
 
-    def of(self, hit: Hit, name: str) -> Any:
-        hit_value = getattr(hit, name) if name in _HIT_FIELDS else None
-        value = hit_value if hit_value is not None else self._in_corpus(hit.item_id, name)
-        return doc_of_text(hit.item_id) if value is None and name == "doc_id" else value
-
-    def _in_corpus(self, item_id: str, name: str) -> Any:
-        row = None if self._items is None else self._items.rows.get(item_id)
-        if self._items is None or row is None:
-            return None
-        if name not in self._columns:
-            has = name in self._items.frame.columns
-            self._columns[name] = self._items.frame[name].to_list() if has else []
-        return self._columns[name][row] if self._columns[name] else None
+def _fact(hit: Hit, name: str, items: Items | None) -> Any:
+    """Return an attribute of a hit: its own, else that of the corpus."""
+    value = getattr(hit, name) if name in _HIT_FIELDS else None
+    if value is None and items is not None:
+        value = items.value(hit.item_id, name)
+    return doc_of_text(hit.item_id) if value is None and name == "doc_id" else value
 
 
 def _listed(value: Any) -> list[Any]:
@@ -197,7 +209,115 @@ class Rewrite:
         return replace(query, text=text)
 
 
-def ascii_words(text: str) -> AbstractSet[str]:
+def reranker(form: RerankForm, items: Items | None, context: BuildContext) -> Stage:
+    """Return the reranker of a form."""
+    if form.call is not None:
+        score, meta = _by_callable(form.call, context)
+    elif form.kind == "bi":
+        score, meta = _by_vectors(form, context)
+    else:
+        score, meta = _by_cross_encoder(form, context)
+    return Reranker(score, items, form.top, meta, cosine=form.call is None and form.kind == "bi")
+
+
+@dataclass(frozen=True)
+class Reranker:
+    """Ranks the top of a list by new scores; without hits nothing is scored.
+
+    What stands below the top is dropped, since its old scores say nothing beside the new ones.
+    """
+
+    score: Score
+    items: Items | None
+    top: int | None
+    meta: Mapping[str, Any]
+    cosine: bool = False
+    name: str = "rerank"
+
+    def apply(self, query: Query, hits: Hits) -> Hits:
+        """Return the top of the list by the new scores."""
+        top = hits[: self.top]
+        if not top:
+            return []
+        scores = self.score(
+            query, [_text_of(hit, self.items, self.name, title=True) for hit in top]
+        )
+        scored = [
+            hit._replace(score=score, similarity=score if self.cosine else hit.similarity)
+            for hit, score in zip(top, scores, strict=True)
+        ]
+        return sorted(scored, key=lambda hit: -(hit.score or 0.0))
+
+
+def _by_callable(name: str, context: BuildContext) -> tuple[Score, dict[str, Any]]:
+    """Return the scores of a callable: a query and its texts in, one number per text out."""
+    code = UserCode(f"rerank {name}", context.timeout, context.redact)
+    call = code.load(lambda: load_callable(name, context.folder), done="loaded")
+    if not fits(call, ("", []), {}):
+        raise UsageError(f"{name} takes {parameters(call)}; it must take (query, texts)")
+    takes_query = takes_first(call, Query)
+
+    def score(query: Query, texts: list[str]) -> list[float]:
+        argument = query if takes_query else query.text
+        return code.call(lambda: _numbers(call(argument, texts), len(texts), code.name))
+
+    sha256 = file_sha256(source_of(name, context.folder))
+    about = {"name": name, "call": name, "kind": "call", "sha256": sha256}
+    return score, {"reranker_model": about}
+
+
+def _numbers(returned: Any, expected: int, name: str) -> list[float]:
+    """Return one finite number per text."""
+    if not isinstance(returned, Iterable) or isinstance(returned, str | bytes | Mapping | set):
+        raise CallError(f"{name} gave {type(returned).__name__}, not a list")
+    scores = list(returned)
+    if len(scores) != expected:
+        raise CallError(f"{name} gave {len(scores)} scores for {expected} texts")
+    numbers = [finite_number(score) for score in scores]
+    for place, (score, number) in enumerate(zip(scores, numbers, strict=True), start=1):
+        if number is None:
+            raise CallError(
+                f"{name} gave {preview(score)} for text {place} of {expected}; "
+                "a finite number is expected"
+            )
+    return [number for number in numbers if number is not None]
+
+
+def _by_cross_encoder(form: RerankForm, context: BuildContext) -> tuple[Score, dict[str, Any]]:
+    """Return the scores of a model that reads query and text together; they have no bounds."""
+    model = load_model("TextCrossEncoder", form, context)
+
+    def score(query: Query, texts: list[str]) -> list[float]:
+        valid = [valid_unicode(text) for text in texts]
+        made = model.run("rerank", valid_unicode(query.text), valid, batch_size=1)
+        return _numbers([float(value) for value in made], len(texts), f"model {model.name}")
+
+    # A folder with some other model in it is known before the first query.
+    score(Query("", "word"), ["word"])
+    return score, {"reranker_model": {**model.meta, "kind": "cross"}, "libraries": model.libraries}
+
+
+def _by_vectors(form: RerankForm, context: BuildContext) -> tuple[Score, dict[str, Any]]:
+    """Return the scores of a model that makes vectors: the cosine of query and text."""
+    model = Embedder(
+        ModelForm.model_validate(form.model_dump(include=set(LocalModelForm.model_fields))), context
+    )
+
+    @lru_cache(maxsize=_REMEMBERED)
+    def vector(text: str) -> npt.NDArray[np.float32]:
+        row: npt.NDArray[np.float32] = model.items([text])[0]
+        return row
+
+    def score(query: Query, texts: list[str]) -> list[float]:
+        query_vector = model.queries([query.text])[0].astype(np.float64)
+        products = [float((vector(valid_unicode(text)) * query_vector).sum()) for text in texts]
+        return [min(1.0, max(-1.0, product)) for product in products]
+
+    about = {**model.meta["embedding_model"], "kind": "bi"}
+    return score, {"reranker_model": about, "libraries": model.meta["libraries"]}
+
+
+def ab_words(text: str) -> AbstractSet[str]:
     """Return the words of variant ab: ASCII after NFKC, without a few stop words."""
     return set(_ASCII_WORD.findall(unicodedata.normalize("NFKC", text).lower())) - BASIC_STOP_WORDS
 
@@ -217,24 +337,15 @@ class Mmr:
         """Return the list in its new order."""
         form = self.form
         relevance = [_score(hit, self.name) for hit in hits]
-        texts = [self._text(hit) for hit in hits]
+        texts = [_text_of(hit, self.items, self.name) for hit in hits]
         top = len(hits) if form.top is None else form.top
         if form.variant == "ab":
-            ids, similarity = [hit.item_id for hit in hits], Jaccard(map(ascii_words, texts))
+            ids, similarity = [hit.item_id for hit in hits], Jaccard(map(ab_words, texts))
             order = ab_order(ids, relevance, similarity.to, form.weight, top)
         else:
             similarity = Jaccard(set(_WORD.findall(text.lower())) for text in texts)
             order = textbook_order(relevance, similarity.to, form.weight, top)
         return [hits[at] for at in order]
-
-    def _text(self, hit: Hit) -> str:
-        text = hit.text if self.items is None else self.items.text(hit)
-        if text is None:
-            raise CallError(
-                f"item {hit.item_id!r} has no text, and mmr needs one: name a corpus that holds "
-                "it, or let the retriever return texts"
-            )
-        return text
 
 
 # Gives the similarity of one position of a list to every position.

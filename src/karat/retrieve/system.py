@@ -26,6 +26,7 @@ from karat.retrieve.stages import (
     Rewrite,
     Stage,
     Threshold,
+    reranker,
 )
 from karat.retrieve.system_config import StagesForm, SystemConfig, maker, rules_of
 from karat.retrieve.text_rules import TextRules
@@ -52,7 +53,7 @@ def build_system(config: SystemConfig, context: BuildContext) -> SearchSystem:
             name: build_system(part, inside) for name, part in config.parts.items()
         }
         finder = maker(config.kind).make(config.options, inside, parts)
-        items = inside.items if inside.has_corpus else None
+        items = None if inside.corpus is None else inside.items
         form = config.stages
         return SearchSystem(
             config.name,
@@ -156,16 +157,16 @@ class SearchSystem:
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return one answer per query: retrieved together, then finished one by one."""
-        k = k if self.k is None else self.k
-        normalised, rewritten, times = self._prepared(queries)
-        start = time.perf_counter()
-        answers = self._retrieved(rewritten, self.depth(k))
-        times_ms = shares(_since(start), answers)
-        for answer, before, ms in zip(answers, times, times_ms, strict=True):
-            answer.latency = {**before, "retrieve": ms, **answer.latency}
-            answer.spent = sum(before.values()) + ms
-        if self.rewrite is not None:
-            self._note_rewrites(normalised, rewritten, answers, k)
+        k = self.k or k
+        normalised, rewritten, answers = self._raw_answers(queries, k)
+        if self.rewrite is not None and self.rewrite.both:
+            start = time.perf_counter()
+            originals = self._retrieved(normalised, self.depth(k))
+            for query, original, answer in zip(normalised, originals, answers, strict=True):
+                answer.lists["original"] = self.finish(query, original.hits, k).hits
+            # Nobody but the log would search for the original as well.
+            for answer in answers:
+                answer.aside += _since(start) / len(answers)
         for query, answer in zip(rewritten, answers, strict=True):
             start = time.perf_counter()
             self._finish(query, answer, k)
@@ -175,11 +176,7 @@ class SearchSystem:
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the lists as retrieved, before the filters and stages of ``find``."""
-        _, rewritten, _ = self._prepared(queries)
-        answers = self._retrieved(rewritten, self.depth(k if self.k is None else self.k))
-        if self.rewrite is not None:
-            for query, answer in zip(rewritten, answers, strict=True):
-                answer.rewritten = query.text
+        _, _, answers = self._raw_answers(queries, self.k or k)
         self.hide(answers)
         return answers
 
@@ -192,19 +189,27 @@ class SearchSystem:
         self._finish(query, answer, k if self.k is None else self.k)
         return answer
 
-    def _prepared(
-        self, queries: Sequence[Query]
-    ) -> tuple[list[Query], list[Query], list[dict[str, float]]]:
-        """Return the queries normalised, then rewritten, and the milliseconds of each rewrite."""
+    def _raw_answers(
+        self, queries: Sequence[Query], k: int
+    ) -> tuple[list[Query], list[Query], list[Answer]]:
+        """Return the queries normalised, then rewritten, and their lists as retrieved, timed."""
         normalised = [replace(query, text=self.rules.apply(query.text)) for query in queries]
-        if self.rewrite is None:
-            return normalised, normalised, [{} for _ in normalised]
-        rewritten, times = [], []
-        for query in normalised:
-            start = time.perf_counter()
-            rewritten.append(self.rewrite.apply(query))
-            times.append({"rewrite": _since(start)})
-        return normalised, rewritten, times
+        rewritten = list(normalised)
+        times: list[dict[str, float]] = [{} for _ in queries]
+        if self.rewrite is not None:
+            for at, query in enumerate(normalised):
+                start = time.perf_counter()
+                rewritten[at] = self.rewrite.apply(query)
+                times[at]["rewrite"] = _since(start)
+        start = time.perf_counter()
+        answers = self._retrieved(rewritten, self.depth(k))
+        times_ms = shares(_since(start), answers)
+        for query, answer, before, ms in zip(rewritten, answers, times, times_ms, strict=True):
+            answer.latency = {**before, "retrieve": ms, **answer.latency}
+            answer.spent = sum(before.values()) + ms
+            if self.rewrite is not None:
+                answer.rewritten = query.text
+        return normalised, rewritten, answers
 
     def _retrieved(self, queries: Sequence[Query], depth: int) -> list[Answer]:
         """Retrieve; a retriever that can is asked for more until enough passes the filters."""
@@ -235,22 +240,6 @@ class SearchSystem:
             lists.append(hits)
         return lists
 
-    def _note_rewrites(
-        self, original_queries: list[Query], rewritten: list[Query], answers: list[Answer], k: int
-    ) -> None:
-        """Log both texts, and with ``both`` the list for the original text."""
-        for new, answer in zip(rewritten, answers, strict=True):
-            answer.rewritten = new.text
-        if self.rewrite is None or not self.rewrite.both:
-            return
-        start = time.perf_counter()
-        originals = self._retrieved(original_queries, self.depth(k))
-        for query, original, answer in zip(original_queries, originals, answers, strict=True):
-            answer.lists["original"] = self.finish(query, original.hits, k).hits
-        # Nobody but the log would search for the original as well.
-        for answer in answers:
-            answer.aside += _since(start) / len(answers)
-
     def _finish(self, query: Query, answer: Answer, k: int) -> None:
         """Apply filters, stages and the cut, each with its list and its time."""
         depth = self.depth(k)
@@ -276,27 +265,21 @@ class SearchSystem:
 
 
 def _filters_of(form: StagesForm, items: Items | None) -> list[Stage]:
-    filters: list[Stage] = []
-    if form.filter:
-        filters.append(Filter(form.filter, items))
-    if form.as_of:
-        filters.append(AsOf(form.as_of == "strict", items))
-    if form.threshold is not None:
-        filters.append(Threshold(form.threshold))
-    return filters
+    filters: list[Stage | None] = [
+        Filter(form.filter, items) if form.filter else None,
+        AsOf(form.as_of == "strict", items) if form.as_of else None,
+        None if form.threshold is None else Threshold(form.threshold),
+    ]
+    return [stage for stage in filters if stage is not None]
 
 
 def _stages_of(form: StagesForm, items: Items | None, context: BuildContext) -> list[Stage]:
-    stages: list[Stage] = []
-    if form.rerank is not None:
-        from karat.retrieve.rerank import reranker
-
-        stages.append(reranker(form.rerank, items, context))
-    if form.distinct_docs is not None:
-        stages.append(DistinctDocs(form.distinct_docs, items))
-    if form.mmr is not None:
-        stages.append(Mmr(form.mmr, items))
-    return stages
+    stages: list[Stage | None] = [
+        None if form.rerank is None else reranker(form.rerank, items, context),
+        None if form.distinct_docs is None else DistinctDocs(form.distinct_docs, items),
+        None if form.mmr is None else Mmr(form.mmr, items),
+    ]
+    return [stage for stage in stages if stage is not None]
 
 
 def _since(start: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -454,7 +455,9 @@ def _files(config: SystemConfig, context: BuildContext) -> set[str]:
     names = {*_texts(config.spec), *lead_to(config.options, context)}
     sources = {_source(name, context) for name in names}
     inner = [_files(part, context) for part in config.parts.values()]
-    existing = {name for name in sources if _exists(context.path(name))}.union(*inner)
+    # Path.exists fails for a text that is too long for a file name.
+    existing = {name for name in sources if os.path.exists(context.path(name))}  # noqa: PTH110
+    existing = existing.union(*inner)
     return existing - _stores(config)
 
 
@@ -491,13 +494,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping | list):
         for inner in value.values() if isinstance(value, Mapping) else value:
             yield from _texts(inner)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a text that is too long for a file name
-        return False
 
 
 def _state(path: Path) -> str:

@@ -25,6 +25,9 @@ class NormaliseForm(Form):
     case: Literal["lower", "fold", "none"] = Field("lower", description="lower, fold or none")
 
 
+_SPACES_ONLY = NormaliseForm(unicode="none", case="none")
+
+
 @dataclass(frozen=True)
 class TextRules:
     """What is done to queries, and to items by retrievers that compare words.
@@ -113,7 +116,7 @@ def text_rules(normalise: NormaliseForm | None, aliases: Mapping[str, str]) -> T
     """
     normalised_aliases: dict[str, str] = {}
     for word, meaning in aliases.items():
-        key, to = (_alike(text, normalise) for text in (word, meaning))
+        key, to = (normalised(text, normalise or _SPACES_ONLY) for text in (word, meaning))
         key = _key(key, normalise)
         if not key or not to:
             raise UsageError(f"aliases: {word!r} stands for {meaning!r}; both must be text")
@@ -122,10 +125,6 @@ def text_rules(normalise: NormaliseForm | None, aliases: Mapping[str, str]) -> T
                 f"aliases: {key!r} stands for {normalised_aliases[key]!r} and for {to!r}; keep one"
             )
     return TextRules(normalise, normalised_aliases)
-
-
-def _alike(text: str, normalise: NormaliseForm | None) -> str:
-    return " ".join(text.split()) if normalise is None else normalised(text, normalise)
 
 
 def _key(text: str, normalise: NormaliseForm | None) -> str:

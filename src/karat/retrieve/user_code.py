@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from datetime import date
@@ -22,6 +22,7 @@ from itertools import islice
 from math import isfinite, nan
 from numbers import Integral
 from pathlib import Path
+from reprlib import repr as shortened
 from types import ModuleType
 from typing import Any, TypeVar
 from uuid import UUID
@@ -151,6 +152,22 @@ def takes_first(call: Callable[..., Any], kind: type) -> bool:
     return annotation is kind or str(annotation).rpartition(".")[2] == kind.__name__
 
 
+def fits(call: Callable[..., Any], positional: Sequence[Any], arguments: Mapping[str, Any]) -> bool:
+    """Return whether a callable takes these arguments, as far as its signature tells."""
+    try:
+        inspect.signature(call).bind(*positional, **arguments)
+    except ValueError:
+        return True  # nobody can tell; the call itself will
+    except TypeError:
+        return False
+    return True
+
+
+def parameters(call: Callable[..., Any]) -> str:
+    """Return the parameters of a callable as it declares them."""
+    return str(inspect.signature(call).replace(return_annotation=inspect.Signature.empty))
+
+
 def error_line(error: BaseException, redact: Callable[[str], str] = str) -> str:
     """Return the type and message of an exception in one line.
 
@@ -234,11 +251,10 @@ class UserCode:
         return self._threads.begin(inside)
 
 
-def hits_from(returned: Any, k: int, name: str, *, id_key: str | None = None) -> Hits:
+def hits_from(returned: Any, k: int, name: str) -> Hits:
     """Return the first k hits of what code returned, in its order; ``{id: score}`` by score.
 
-    ``name`` is what messages call the code, ``id_key`` the key of a mapping that holds the id if
-    it is none of the usual ones.
+    ``name`` is what messages call the code.
 
     >>> [hit.item_id for hit in hits_from({"a": 0.2, "b": 0.9}, 10, "search")]
     ['b', 'a']
@@ -249,7 +265,7 @@ def hits_from(returned: Any, k: int, name: str, *, id_key: str | None = None) ->
         ]
         return sorted(pairs, key=lambda hit: -(hit.score or 0.0))[:k]
     _refuse_unranked(returned, name)
-    return [_hit(value, name, id_key) for value in islice(returned, k)]
+    return [_hit(value, name) for value in islice(returned, k)]
 
 
 def id_of(value: Any, name: str) -> str:
@@ -260,7 +276,7 @@ def id_of(value: Any, name: str) -> str:
         return str(value)
     if isinstance(value, UUID) or (isinstance(value, Integral) and not isinstance(value, bool)):
         return str(value)
-    raise CallError(f"{name} returned the id {_preview(value)}; ids must be text or whole numbers")
+    raise CallError(f"{name} returned the id {shortened(value)}; ids must be text or whole numbers")
 
 
 def text_of(value: Any) -> str | None:
@@ -279,39 +295,37 @@ def _refuse_unranked(returned: Any, name: str) -> None:
         raise CallError(f"{name} returned a set, which has no order; return a list")
     table = hasattr(returned, "columns")
     if table or isinstance(returned, str | bytes | Hit) or not isinstance(returned, Iterable):
-        shown = type(returned).__name__ if table else _preview(returned)
+        shown = type(returned).__name__ if table else shortened(returned)
         raise CallError(f"{name} returned {shown}; {EXPECTED} is expected")
 
 
-def _hit(value: Any, name: str, id_key: str | None) -> Hit:
+def _hit(value: Any, name: str) -> Hit:
     if isinstance(value, Hit):
         hit = value
     elif isinstance(value, Mapping):
-        hit = _hit_from_mapping(value, name, id_key)
+        hit = _hit_from_mapping(value, name)
     elif isinstance(value, tuple | list) and len(value) == 2:
         hit = Hit(value[0], score_of(value[1], value[0], name))
     elif isinstance(value, str | UUID | Integral):
         hit = Hit(id_of(value, name))
     else:
-        raise CallError(f"{name} returned {_preview(value)} as a hit; {EXPECTED} is expected")
+        raise CallError(f"{name} returned {shortened(value)} as a hit; {EXPECTED} is expected")
     item = hit.item_id
     fields: dict[str, Any] = {key: text_of(getattr(hit, key)) for key in _TEXTS}
-    for key in ("score", "similarity"):
-        number = getattr(hit, key)
-        fields[key] = None if number is None else score_of(number, item, name)
-    for key in ("start", "end"):
-        fields[key] = _position(getattr(hit, key), item, name)
+    for keys, read in ((("score", "similarity"), score_of), (("start", "end"), _position)):
+        for key in keys:
+            value = getattr(hit, key)
+            fields[key] = None if value is None else read(value, item, name)
     return Hit(id_of(item, name), **fields)
 
 
-def _hit_from_mapping(fields: Mapping[Any, Any], name: str, id_key: str | None) -> Hit:
+def _hit_from_mapping(fields: Mapping[Any, Any], name: str) -> Hit:
     """Return the fields of a mapping as they are."""
-    names = ITEM_NAMES if id_key is None else (id_key,)
-    item = next((fields[key] for key in names if fields.get(key) is not None), None)
+    item = next((fields[key] for key in ITEM_NAMES if fields.get(key) is not None), None)
     if item is None:
         raise CallError(
-            f"{name} returned a hit without an id: its keys are {_preview(list(fields))}; "
-            f"one of {', '.join(names)} is expected"
+            f"{name} returned a hit without an id: its keys are {shortened(list(fields))}; "
+            f"one of {', '.join(ITEM_NAMES)} is expected"
         )
     values: dict[str, Any] = {key: fields.get(key) for key in Hit._fields if key != "item_id"}
     if values["version"] is None:
@@ -319,14 +333,12 @@ def _hit_from_mapping(fields: Mapping[Any, Any], name: str, id_key: str | None) 
     return Hit(item, **values)
 
 
-def _position(value: Any, item: Any, name: str) -> int | None:
+def _position(value: Any, item: Any, name: str) -> int:
     """Return where a chunk begins or ends in its document."""
-    if value is None:
-        return None
     if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0:
         return int(value)
     raise CallError(
-        f"{name} returned {_preview(value)} as a place in the document of item {item!r}; "
+        f"{name} returned {shortened(value)} as a place in the document of item {item!r}; "
         "start and end must be whole numbers from 0"
     )
 
@@ -345,14 +357,7 @@ def score_of(score: Any, item: Any, name: str) -> float:
     number = finite_number(score)
     if number is None:
         raise CallError(
-            f"{name} returned the score {_preview(score)} for item {item!r}; "
+            f"{name} returned the score {shortened(score)} for item {item!r}; "
             "a finite number is expected"
         )
     return number
-
-
-def _preview(value: Any) -> str:
-    # Loaded late: pydantic comes with it, which opening a kept index must not wait for.
-    from karat.formats.settings import preview
-
-    return preview(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from pydantic import Field
@@ -12,7 +13,6 @@ from pydantic import Field
 from karat.errors import CallError
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import Embedder, ModelForm, QueryModelForm
-from karat.retrieve.placeholders import ENVIRONMENT_VARIABLE, fill_placeholders
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
 from karat.retrieve.system_config import Text
 from karat.retrieve.user_code import UserCode, hits_from, text_of
@@ -40,6 +40,16 @@ def query_model(form: QueryModelForm, context: BuildContext) -> Embedder:
     return Embedder(ModelForm.model_validate(settings), context, unit=False)
 
 
+class CollectionForm(FieldsForm):
+    """A collection of a store that is a server or, with a path, a folder."""
+
+    collection: Text = Field(description="the collection's name")
+    path: Text | None = Field(None, description="the folder that the store keeps its files in")
+    where: dict[str, Any] | None = Field(
+        None, description="a filter as the store writes it; {column} in it stands for the query's"
+    )
+
+
 class VectorStore(Protocol):
     """A vector store: how to connect to it, ask it, and tell why it fails."""
 
@@ -59,9 +69,9 @@ class VectorStore(Protocol):
 
 
 def collection_finder(
-    name: str, store: VectorStore, options: Any, context: BuildContext
+    name: str, store: VectorStore, options: CollectionForm, context: BuildContext
 ) -> StoreFinder:
-    """Return a finder over a collection of a store that is a server or, with a path, a folder."""
+    """Return a finder over a collection."""
     return StoreFinder(
         store,
         query_model(options, context),
@@ -106,19 +116,18 @@ class StoreFinder:
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the nearest records to each query."""
-        return [self._find(query, k) for query in queries]
+        return [self._code.call(partial(self._find, query, k)) for query in queries]
 
     def _find(self, query: Query, k: int) -> Answer:
-        answer = Answer([])
-
-        def work() -> Hits:
-            vector = self._vector(query.text, answer)
-            start = time.perf_counter()
-            hits = self._ask(query, vector, k)[:k]
-            answer.latency["search"] = (time.perf_counter() - start) * 1000
-            return hits
-
-        answer.hits = self._code.call(work)
+        vector, answer = None, Answer([])
+        if self._model is not None:
+            # A model uses every core by itself, and a callable may not bear company.
+            with self._embedding:
+                rows, (answer,) = self._model.answers([query])
+            vector = rows[0]
+        start = time.perf_counter()
+        answer.hits = self._ask(query, vector, k)[:k]
+        answer.latency["search"] = (time.perf_counter() - start) * 1000
         return answer
 
     def _ask(self, query: Query, vector: Floats | None, k: int) -> Hits:
@@ -140,19 +149,6 @@ class StoreFinder:
             if self._client is None:
                 self._client = self._store.connect()
             return self._client
-
-    def _vector(self, text: str, answer: Answer) -> Floats | None:
-        if self._model is None:
-            return None
-        # A model uses every core by itself, and a callable may not bear company.
-        with self._embedding:
-            start = time.perf_counter()
-            vector: Floats = self._model.queries([text])[0]
-            answer.latency["embed"] = (time.perf_counter() - start) * 1000
-        tokens = self._model.tokens(text)
-        if tokens is not None:
-            answer.cost["query_tokens"] = float(tokens)
-        return vector
 
 
 def hit_of(
@@ -187,18 +183,3 @@ def field_of(fields: Mapping[str, Any], name: str) -> Any:
     for step in name.split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
     return value
-
-
-def is_plain(where: Any) -> bool:
-    """Return whether a filter has no placeholders."""
-    try:
-        return bool(fill_placeholders(where, Query("", ""), {"k": 1}) == where)
-    except CallError:
-        return False
-
-
-def literal(value: str | None, key: str) -> str | None:
-    """Return why a secret is refused that is written out in the file."""
-    if value is None or ENVIRONMENT_VARIABLE.fullmatch(value):
-        return None
-    return f"{key} is written out; keep it in the environment: {key}: ${{NAME}}"

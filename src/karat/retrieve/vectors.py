@@ -160,6 +160,12 @@ def top_rows(scores: npt.NDArray[Any], k: int) -> npt.NDArray[np.intp]:
     return rows[np.argsort(-scores[rows], kind="stable")][:k]
 
 
+def sharing_rows(scores: npt.NDArray[Any], k: int, *, above: float = 0.0) -> npt.NDArray[np.intp]:
+    """Return the rows of the k highest scores that are above a limit, as ``top_rows`` does."""
+    rows = np.flatnonzero(scores > above)
+    return rows[top_rows(scores[rows], k)]
+
+
 Metric = Literal["cosine", "dot"]
 # Scores that are held at a time, and rows that are scored anew at a time.
 _MOST_SCORES = 50_000_000

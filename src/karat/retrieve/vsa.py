@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,9 @@ from pydantic import Field
 
 from karat.formats.settings import Form
 from karat.retrieve.bow import ascii_words, word_bags
-from karat.retrieve.build_context import BuildContext, Items
-from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Answer, Finder, Query, QueryFinder
 from karat.retrieve.system_config import Title
-from karat.retrieve.text_rules import TextRules
 from karat.retrieve.vectors import top_rows
 
 Bits = npt.NDArray[np.uint8]
@@ -131,39 +130,21 @@ class VsaOptions(Form):
 Options = VsaOptions
 
 
-def make(options: VsaOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Vsa:
-    """Return the index over the corpus."""
-    return Vsa(options, context.items, context.rules)
-
-
-class Vsa:
-    """An index of hypervectors: every item has a score, ties are in corpus order.
+def make(options: VsaOptions, context: BuildContext, parts: Mapping[str, Finder]) -> QueryFinder:
+    """Return a finder over hypervectors: every item has a score, ties are in corpus order.
 
     Texts of an even number of words lean towards +1, and a text without words is +1
     throughout: a short query may find an empty item more alike than a related one.
     """
+    items = context.items
+    encoder = HypervectorEncoder(options.dim, options.seed)
+    texts = context.rules.apply_all(items.titled if options.title else items.texts)
+    vectors = encoder.encode(texts)
 
-    batch = 1
-    concurrency = 1
-    deep = True
+    def search(query: Query, k: int) -> Answer:
+        scores = encoder.cosines(encoder.encode([query.text])[0], vectors)
+        rows = top_rows(scores, k)
+        return Answer(items.hits(rows, scores[rows], scores[rows]))
 
-    def __init__(self, options: VsaOptions, items: Items, rules: TextRules) -> None:
-        self.items = items
-        self._encoder = HypervectorEncoder(options.dim, options.seed)
-        texts = rules.apply_all(items.titled if options.title else items.texts)
-        self._vectors = self._encoder.encode(texts)
-
-    @property
-    def meta(self) -> Mapping[str, Any]:
-        """The size of the index, and the parameters of its vectors."""
-        about = {"name": "vsa", "dim": self._encoder.dim, "seed": self._encoder.seed}
-        return {"index_bytes": self._vectors.nbytes, "embedding_model": about}
-
-    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
-        """Return the nearest items to each query, best first."""
-        answers = []
-        for vector in self._encoder.encode([query.text for query in queries]):
-            scores = self._encoder.cosines(vector, self._vectors)
-            rows = top_rows(scores, k)
-            answers.append(Answer(self.items.hits(rows, scores[rows], scores[rows])))
-        return answers
+    about = {"name": "vsa", "dim": options.dim, "seed": options.seed}
+    return QueryFinder(search, {"index_bytes": vectors.nbytes, "embedding_model": about})

@@ -106,7 +106,7 @@ class LiveSystems:
                 }
                 for name, system in opened.config.system_configs.items()
             ],
-            "corpus": opened.context.has_corpus,
+            "corpus": opened.context.corpus is not None,
             "queries": len(opened.judged.queries),
             "rel": opened.config.conventions.rel,
             "note": opened.judged.note,
