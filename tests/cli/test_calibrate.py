@@ -350,8 +350,8 @@ def test_labels_from_standard_input(spawn, world):
         (("--interval", "ppi", "--set", "boot=100"), "--set boot: this calibration does not"),
         (("--interval", "ppi", "--seed", "4"), "--set seed: this calibration does not"),
         (("--truth", "majorty"), "unknown truth 'majorty'; did you mean majority?"),
-        (("--human", "people.jsonl"), "--human people.jsonl is given twice"),
-        (("--human", "judged.jsonl"), "JUDGED and --human are the same file"),
+        (("--human", "people.jsonl"), "people.jsonl is given twice"),
+        (("--human", "judged.jsonl"), "judged.jsonl is given twice"),
         (("--set", "ties=given"), "--set ties: this calibration does not depend on it"),
         (("--by", "language"), "needs the queries' attributes"),
         (("--queries", "queries.jsonl", "--by", "langage"), "did you mean language?"),
@@ -489,7 +489,7 @@ def test_a_setting_is_heeded_or_refused(run, world):
 def test_a_judge_is_not_calibrated_on_itself(run, world):
     done = run("calibrate", "judged.jsonl", "--human", "./judged.jsonl")
     assert done.code == 2
-    assert "are the same file" in done.err
+    assert "is given twice" in done.err
 
 
 def test_help_needs_neither_polars_nor_numpy():

@@ -36,7 +36,6 @@ from karat.label.inputs import (
     refuse_two_pipes,
 )
 from karat.label.labels import (
-    TRUTHS,
     Labels,
     People,
     kappas,
@@ -108,8 +107,6 @@ def calibrate(
             raise UsageError(f"{option} is for the top of a run; name one with --run")
     if interval not in METHODS:
         raise unknown("interval", interval, METHODS)
-    if truth not in TRUTHS:
-        raise unknown("truth", truth, TRUTHS)
     allowed = ["rel", "ci", *_DEPENDS_ON[interval]]
     allowed += [] if run is None else ["order", "ties", "repeats"]
     conventions = conventions_for(profile, settings, allowed, "this calibration")
@@ -124,8 +121,8 @@ def calibrate(
         table = open_run(run, format=run_format, strict=strict)
         ids = all_query_ids([table], gold=[] if known is None else [known], queries=asked)
         top = top_hits(table, ids, depth=depth, conventions=conventions)
-    agreed = one_grade(people, truth)
-    pairs = side_by_side(labels, agreed.gold, top=None if top is None else top.hits, known=known)
+    agreed, origin = one_grade(people, truth)
+    pairs = side_by_side(labels, agreed, top=None if top is None else top.hits, known=known)
     query_ids = None if asked is None else asked.frame["query_id"]
     if query_ids is not None:
         pairs = pairs.of(query_ids)
@@ -155,7 +152,7 @@ def calibrate(
         "raters": labels.raters,
         **overall,
         "not_judged": labels.not_judged,
-        "raters_agreement": {**agreement, "truth": agreed.to_dict()},
+        "raters_agreement": {**agreement, "truth": origin},
         "run": top and {**top.gaps(), "empty": depth * top.answered - top.hits.height},
         "segments": segments,
     }
@@ -200,10 +197,7 @@ def _check_files(judged: Any, human: Any, *others: Any) -> None:
     """Refuse a judge that is compared with itself, and people who are named twice."""
     people = as_list(human)
     refuse_two_pipes(judged, *people, *others)
-    refuse_repeats("--human ", people)
-    files = [os.path.realpath(name) for name in people if isinstance(name, str) and name != "-"]
-    if isinstance(judged, str) and judged != "-" and os.path.realpath(judged) in files:
-        raise UsageError("JUDGED and --human are the same file; name people's judgments")
+    refuse_repeats("", [judged, *people])
 
 
 def _check_common(

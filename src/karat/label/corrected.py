@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from karat.data.tables import Gold
-from karat.errors import InputError, UsageError, unknown
+from karat.errors import InputError, UsageError
 from karat.formats.labels import no_grades_error
 from karat.label.inputs import PAIR, judged_pairs
 from karat.label.labels import Labels, People, Truth, one_grade
@@ -28,7 +28,6 @@ from karat.measure.ranked import Mask, is_budget
 from karat.measure.scores import Scores
 from karat.stats.calibration import (
     COLUMNS,
-    METHODS,
     Confusion,
     Counted,
     Method,
@@ -212,8 +211,6 @@ def cells_of(rows: pl.DataFrame) -> Cells:
 
 def estimate(cells: Cells, method: Method, conventions: Conventions, place: str) -> Estimate:
     """Return the corrected share; ``place`` names the pairs in messages."""
-    if method not in METHODS:
-        raise unknown("interval", method, METHODS)
     if method == "ppi":
         return _powered(cells, conventions, place)
     share = _rogan_gladen(cells, place)
@@ -308,7 +305,7 @@ class Corrector:
     ) -> Corrector:
         """Return a corrector; several people make one grade per pair by ``truth``."""
         people = human if isinstance(human, People) else People.of(human)
-        return cls(judged, one_grade(people, truth).gold, method)
+        return cls(judged, one_grade(people, truth)[0], method)
 
     def precision(self, scores: Scores, measure: str | Measure) -> dict[str, Any]:
         """Return a system's P@k without the judge's errors, as plain data."""

@@ -129,7 +129,9 @@ def judge(
         pairs = pairs if limit is None else pairs[:limit]
         judgments = None
         if cache or judge == "model":
-            judgments = stack.enter_context(closing(JudgmentCache(Path(cache or CACHE_FOLDER))))
+            # By the digest of everything they depend on: grades and rationales, no texts.
+            file = Path(cache or CACHE_FOLDER) / "judgments.jsonl"
+            judgments = stack.enter_context(closing(JsonlCache(file, asdict, _decode_answer)))
         shown = progress and stack.enter_context(progress(chosen.rater, len(pairs)))
         most_retries = 3 if retries is None else retries
         runner = Runner(chosen, concurrency or 4, most_retries, judgments, report_wait=report_wait)
@@ -139,7 +141,8 @@ def judge(
         journal = stack.enter_context(
             closing(LabelJournal(path, tasks, resume=resume, restart=restart))
         )
-        _write_labels(judged, journal, runner, tasks, shown.advance if shown else _unseen)
+        advance = shown.advance if shown else (lambda pairs: None)
+        _write_labels(judged, journal, runner, tasks, advance)
     return judged
 
 
@@ -207,7 +210,7 @@ class Judged(Result):
         if line.grade is not None:
             self.grades[line.grade] += 1
         else:
-            self.reasons[str(line.error).partition(": ")[0]] += 1
+            self.reasons[str(line.record.get("error")).partition(": ")[0]] += 1
 
     @property
     def pairs(self) -> int:
@@ -283,10 +286,6 @@ class Judged(Result):
         return Page("Labels", [headline], [Section("", None, lines)])
 
 
-def _unseen(pairs: int) -> None:
-    """Do nothing: nobody watches the progress."""
-
-
 def _write_labels(
     judged: Judged,
     journal: LabelJournal,
@@ -346,18 +345,20 @@ class Task(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One complete line of a label file: its pair and digest, its grade or error, its bytes."""
+    """One complete line of a label file: its record and its bytes."""
 
-    name: tuple[str, str, str]
-    grade: int | None
-    error: str | None
+    record: Mapping[str, Any]
     data: bytes
 
-    @classmethod
-    def of(cls, record: Mapping[str, Any], data: bytes) -> Line:
-        """Return the line of a record."""
-        name = (record["query_id"], record["item_id"], str(record.get("digest")))
-        return cls(name, record.get("grade"), record.get("error"), data)
+    @property
+    def name(self) -> tuple[str, str, str]:
+        """The name of the task that it is the outcome of."""
+        return self.record["query_id"], self.record["item_id"], str(self.record.get("digest"))
+
+    @property
+    def grade(self) -> int | None:
+        """The grade; None for a failure."""
+        return self.record.get("grade")
 
 
 def line_of(task: Task, outcome: Outcome, rater: str) -> Line:
@@ -369,7 +370,7 @@ def line_of(task: Task, outcome: Outcome, rater: str) -> Line:
     else:
         record |= {"error": outcome.error}
     record |= {"rater": rater, "source": "judge", "digest": digest}
-    return Line.of(record, (json.dumps(record, ensure_ascii=False) + "\n").encode())
+    return Line(record, (json.dumps(record, ensure_ascii=False) + "\n").encode())
 
 
 class LabelJournal(Journal):
@@ -441,17 +442,10 @@ def _read_lines(path: Path) -> Iterator[Line]:
     for data, record in json_lines(path):
         if not all(isinstance(record.get(name), str) for name in ("query_id", "item_id")):
             return
-        yield Line.of(record, data)
+        yield Line(record, data)
 
 
-class JudgmentCache(JsonlCache[GradedAnswer]):
-    """Judgments by the digest of everything they depend on: grades and rationales, no texts."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "judgments.jsonl", asdict, _decode_judgment)
-
-
-def _decode_judgment(record: Mapping[str, Any]) -> GradedAnswer:
+def _decode_answer(record: Mapping[str, Any]) -> GradedAnswer:
     grade, rationale = record["grade"], record["rationale"]
     # True is a whole number to Python.
     if type(grade) is not int or grade not in GRADES or not isinstance(rationale, str):
@@ -470,7 +464,7 @@ class Runner:
     judge: Judge
     concurrency: int = 1
     retries: int = 3
-    cache: JudgmentCache | None = None
+    cache: JsonlCache[GradedAnswer] | None = None
     tally: Tally = field(default_factory=Tally)
     report_wait: ReportWait = lambda seconds, why: None
     _stop: threading.Event = field(default_factory=threading.Event)

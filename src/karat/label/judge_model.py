@@ -110,7 +110,8 @@ class Endpoint:
         settings = {**_SETTINGS, **more}
         self._settings = {name: value for name, value in settings.items() if value is not None}
         self._fields = self._settings
-        self._client = Client(self.url, key, timeout)
+        self._client = _client(self.url, key, timeout)
+        self._headers = _headers(self.url, key)
         self._rate_limit = RateLimit(rate)
         self._lock = threading.Lock()
         self._form = 0
@@ -167,16 +168,18 @@ class Endpoint:
 
     def _send(self, pair: Pair, form: int) -> Reply:
         self._rate_limit.wait()
-        body: dict[str, Any] = {
-            "model": self._model,
-            "messages": [{"role": "user", "content": self._prompt.filled(pair)}],
-            **self._fields,
-        }
+        body = dict(self._fields)
         if (response_format := _FORMS[form]) is not None:
             body["response_format"] = response_format
         package = library()
         try:
-            return self._reader.reply(*self._client.send(body))
+            answer = self._client.chat.completions.with_raw_response.create(
+                model=self._model,
+                messages=[{"role": "user", "content": self._prompt.filled(pair)}],
+                extra_body=body,
+                extra_headers=self._headers,
+            ).http_response
+            return self._reader.reply(answer.content, answer.headers.get("content-type", ""))
         except package.APIStatusError as error:
             raise self._refusal(error) from None
         except package.OpenAIError as error:
@@ -288,62 +291,47 @@ def library() -> Any:
     return import_library("openai", "karat judge", "the openai client", "judge")
 
 
-class Client:
-    """Sends requests to one endpoint from any number of threads."""
+def _client(url: str, key: str | None, timeout: float) -> openai.OpenAI:
+    """Return a client of one endpoint, which any number of threads may use."""
+    package = library()
+    place, _, _ = parse_url(url)
 
-    def __init__(self, url: str, key: str | None, timeout: float) -> None:
-        package = library()
-        place, _, _ = parse_url(url)
+    def read_limited(response: Any) -> None:
+        """Read an answer whole, unless it is too large or too slow."""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            # It could be of any size when it is unpacked.
+            raise package.OpenAIError("the answer is compressed; karat did not accept that")
+        end, content = time.monotonic() + timeout, b""
+        for chunk in response.stream:
+            content += chunk
+            if len(content) > MAX_ANSWER_BYTES:
+                raise package.OpenAIError(f"the answer is larger than {MAX_ANSWER_BYTES:,} bytes")
+            if time.monotonic() > end:
+                raise package.APITimeoutError(response.request)
+        response.stream.close()
+        response.stream = type(response)(response.status_code, content=content).stream
 
-        def read_limited(response: Any) -> None:
-            """Read an answer whole, unless it is too large or too slow."""
-            if response.headers.get("content-encoding", "identity") != "identity":
-                # It could be of any size when it is unpacked.
-                raise package.OpenAIError("the answer is compressed; karat did not accept that")
-            end, content = time.monotonic() + timeout, b""
-            for chunk in response.stream:
-                content += chunk
-                if len(content) > MAX_ANSWER_BYTES:
-                    most = f"{MAX_ANSWER_BYTES:,} bytes"
-                    raise package.OpenAIError(f"the answer is larger than {most}")
-                if time.monotonic() > end:
-                    raise package.APITimeoutError(response.request)
-            response.stream.close()
-            response.stream = type(response)(response.status_code, content=content).stream
-
-        self._client: openai.OpenAI = package.OpenAI(
-            # The client requires a key; without one no header is sent.
-            api_key=key or "none",
-            base_url=url,
-            max_retries=0,
+    client: openai.OpenAI = package.OpenAI(
+        # The client requires a key; without one no header is sent.
+        api_key=key or "none",
+        base_url=url,
+        max_retries=0,
+        timeout=timeout,
+        http_client=package.DefaultHttpxClient(
             timeout=timeout,
-            http_client=package.DefaultHttpxClient(
-                timeout=timeout,
-                follow_redirects=False,
-                # A proxy could not reach this machine.
-                mounts={f"all://{place}": None} if place.is_local else {},
-                event_hooks={"response": [read_limited]},
-            ),
-        )
-        self._headers: dict[str, Any] = {"Accept-Encoding": "identity"}
-        if key is None:
-            self._headers["Authorization"] = package.Omit()
-        if not f".{place.host}".endswith(".openai.com"):
-            for name in ("OpenAI-Organization", "OpenAI-Project"):
-                self._headers[name] = package.Omit()
+            follow_redirects=False,
+            # A proxy could not reach this machine.
+            mounts={f"all://{place}": None} if place.is_local else {},
+            event_hooks={"response": [read_limited]},
+        ),
+    )
+    return client
 
-    def send(self, body: dict[str, Any]) -> tuple[bytes, str]:
-        """Return the bytes of an answer and its content type; raises openai's errors."""
-        fields = dict(body)
-        raw = self._client.chat.completions.with_raw_response.create(
-            model=fields.pop("model"),
-            messages=fields.pop("messages"),
-            extra_body=fields,
-            extra_headers=self._headers,
-        )
-        answer = raw.http_response
-        return answer.content, answer.headers.get("content-type", "")
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
+def _headers(url: str, key: str | None) -> dict[str, Any]:
+    """Return the headers of every call: what the environment holds for openai.com stays here."""
+    left_out = [] if key else ["Authorization"]
+    if not f".{parse_url(url)[0].host}".endswith(".openai.com"):
+        left_out += ["OpenAI-Organization", "OpenAI-Project"]
+    omit = library().Omit()
+    return {"Accept-Encoding": "identity", **dict.fromkeys(left_out, omit)}

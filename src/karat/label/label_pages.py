@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from karat.pages.formatting import NOTHING, label, percent, plural
-from karat.pages.page import Grid, Page, Section, table
+from karat.pages.page import Grid, Page, Section, TableColumns, table
 
 Results = Mapping[str, Any]
 
@@ -77,11 +77,12 @@ def conflicts_page(results: Results) -> Page:
 
 
 def _conflict(conflict: Results) -> Section:
-    grid: Grid = [["rater", "grade", "because"]]
-    for judgment in conflict["judgments"]:
-        rater, grade = label(judgment["rater"]), _grade(judgment["grade"])
-        grid.append([rater, grade, _line(judgment["rationale"])])
-    lines = []
+    columns: TableColumns = {
+        "rater": "rater",
+        "grade": lambda judgment: _grade(judgment["grade"]),
+        "because": lambda judgment: _line(judgment["rationale"]),
+    }
+    grid, lines = table(conflict["judgments"], columns), []
     if decision := conflict["decision"]:
         parts = [f"{_grade(decision['grade'])} by {label(decision['rater'])}"]
         parts += filter(None, [_line(decision["rationale"])])
@@ -106,14 +107,15 @@ def agreement_page(results: Results) -> Page:
     if len(raters) < 2:
         who = "only one rater has" if raters else "nobody has"
         return Page("Agreement", [f"{who} judged in {_set(results['set'])}; agreement needs two"])
-    grid: Grid = [["raters", "both graded", "same", "kappa", "linear"]]
-    because = []
-    for pair in results["pairs"]:
-        share = NOTHING if pair["share"] is None else percent(pair["share"])
-        figures = [_figure(pair[name]) for name in ("kappa", "kappa_linear")]
-        names = " and ".join(map(label, pair["raters"]))
-        grid.append([names, f"{pair['n']:,}", share, *figures])
-        because += [f"{names}: {pair['because']}"] if pair["because"] else []
+    pairs = [{**pair, "names": " and ".join(pair["raters"])} for pair in results["pairs"]]
+    columns: TableColumns = {
+        "raters": "names",
+        "both graded": "n",
+        "same": lambda pair: NOTHING if pair["share"] is None else percent(pair["share"]),
+        "kappa": lambda pair: _figure(pair["kappa"]),
+        "linear": lambda pair: _figure(pair["kappa_linear"]),
+    }
+    because = [f"{label(pair['names'])}: {pair['because']}" for pair in pairs if pair["because"]]
     headline = [f"{plural(len(raters), 'rater')} of {_set(results['set'])}"]
     alpha = " · ".join(f"{level} {_figure(value)}" for level, value in results["alpha"].items())
     counts = results["majority"]
@@ -124,7 +126,7 @@ def agreement_page(results: Results) -> Page:
         f"Krippendorff's alpha of all raters: {alpha}",
         f"by majority: {', '.join(parts)}, {counts['adjudicated']:,} decided",
     ]
-    return Page("Agreement", headline, [Section("", grid, lines)])
+    return Page("Agreement", headline, [Section("", table(pairs, columns), lines)])
 
 
 def export_page(results: Results) -> Page:

@@ -32,8 +32,8 @@ from karat.formats.labels import (
 from karat.formats.readers import read_gold
 from karat.formats.registry import open_file
 from karat.label.inputs import PAIR, File, GoldLike, gold_tables, refuse_spans
-from karat.pages.formatting import figure, label, plural
-from karat.pages.page import Grid, Section
+from karat.pages.formatting import figure, plural
+from karat.pages.page import Section, table
 from karat.stats.agreement import (
     LEVELS,
     DawidSkene,
@@ -247,30 +247,6 @@ class People:
         return People(frame, self.sources, self.not_judged)
 
 
-@dataclass(frozen=True, eq=False)
-class OneGrade:
-    """One grade per pair, and what is left out: ``ties``, and pairs that nobody could judge."""
-
-    gold: Gold
-    method: Truth
-    ties: int
-    cannot_tell: int
-    decided: int
-    fitted: DawidSkene | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return how the grades came about."""
-        return {
-            "method": self.method,
-            "graded": self.gold.frame.height,
-            "ties": self.ties,
-            "cannot_tell": self.cannot_tell,
-            "decided": self.decided,
-            "iterations": None if self.fitted is None else self.fitted.iterations,
-            "converged": None if self.fitted is None else self.fitted.converged,
-        }
-
-
 def people_of(human: People | GoldLike | Sequence[File], *, format: str | None = None) -> People:
     """Return people's judgments, given as a table, a mapping, a file or several files."""
     if isinstance(human, People):
@@ -317,11 +293,11 @@ def _people(files: Iterable[tuple[str, Input | Gold]]) -> People:
     return People(_table(judgments).sort(_KEY), tuple(sources), not_judged)
 
 
-def one_grade(people: People, method: Truth = "majority") -> OneGrade:
+def one_grade(people: People, method: str = "majority") -> tuple[Gold, dict[str, Any]]:
     """Return one grade per pair: the decision, else the majority or Dawid and Skene's model.
 
     A decision may be that nobody can tell. A single rater is believed. Pairs on which no grade
-    wins are left out and counted.
+    wins are left out; how the grades came about, with the number of such pairs, is plain data.
     """
     if method not in TRUTHS:
         raise unknown("truth", method, TRUTHS)
@@ -338,7 +314,10 @@ def one_grade(people: People, method: Truth = "majority") -> OneGrade:
         open_pairs = f"{counts['ties']:,} tied, {counts['cannot_tell']:,} that nobody could judge"
         raise InputError(f"leaves no pair with one grade: {open_pairs}; add a rater", where=names)
     source = people.sources[0] if len(people.sources) == 1 else Source(names)
-    return OneGrade(Gold.from_frame(graded, source=source), method, **counts, fitted=fitted)
+    origin: dict[str, Any] = {"method": method, "graded": graded.height, **counts}
+    origin["iterations"] = fitted and fitted.iterations
+    origin["converged"] = fitted and fitted.converged
+    return Gold.from_frame(graded, source=source), origin
 
 
 def winning_grades(judgments: pl.DataFrame, method: str) -> tuple[pl.DataFrame, DawidSkene | None]:
@@ -439,7 +418,13 @@ def kappas(first: Values, second: Values) -> dict[str, float | None]:
     return {weights: kappa(table, weights=weights, grades=grades) for weights in _WEIGHTS}
 
 
-_KAPPA_NAMES = {"none": "kappa", "linear": "linear", "quadratic": "quadratic"}
+_KAPPA_COLUMNS = {
+    "raters": "raters",
+    "pairs": "pairs",
+    "kappa": "none",
+    "linear": "linear",
+    "quadratic": "quadratic",
+}
 _TRUTH_WORDS = {
     "majority": "the one that most of its raters gave",
     "dawid-skene": "the most likely one by Dawid and Skene's model of the raters' errors",
@@ -449,15 +434,12 @@ _TRUTH_WORDS = {
 def people_section(agreement: Mapping[str, Any]) -> Section:
     """Return the section on how far people who judged the same pairs agree."""
     with_judge = agreement["with_judge"]
-    grid: Grid = [["raters", "pairs", *_KAPPA_NAMES.values()]]
-    rows = [(" and ".join(map(label, pair["raters"])), pair) for pair in agreement["kappas"]]
-    rows += [(f"{label(pair['rater'])} and the judge", pair) for pair in with_judge["kappas"]]
-    for name, pair in rows:
-        grid.append([name, f"{pair['pairs']:,}", *(figure(pair[key]) for key in _KAPPA_NAMES)])
+    rows = [{**pair, "raters": " and ".join(pair["raters"])} for pair in agreement["kappas"]]
+    rows += [{**pair, "raters": f"{pair['rater']} and the judge"} for pair in with_judge["kappas"]]
     pairs = plural(with_judge["pairs"], "pair")
     return Section(
         f"People among themselves on {plural(agreement['pairs'], 'pair')} that several judged",
-        grid if with_judge["kappas"] else None,
+        table(rows, _KAPPA_COLUMNS) if rows else None,
         [
             f"Krippendorff's alpha of people: {_alpha_values(agreement)}",
             f"with the judge as one more rater, on {pairs}: {_alpha_values(with_judge)}",

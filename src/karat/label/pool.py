@@ -36,8 +36,8 @@ from karat.measure.lists import ListNeeds, without_repeats
 from karat.measure.names import Measure
 from karat.measure.prepare import prepare
 from karat.measure.rank import rank
-from karat.pages.formatting import NOTHING, label, percent, plural
-from karat.pages.page import Grid, Page, Section
+from karat.pages.formatting import label, percent, plural
+from karat.pages.page import Page, Section, TableColumns, table
 from karat.pages.result import AnalysisResult
 
 T = TypeVar("T")
@@ -373,17 +373,21 @@ def gap_counts(gaps: Mapping[str, int]) -> list[str]:
 
 
 def _pool_page(results: Mapping[str, Any]) -> Page:
-    grid: Grid = [["system", "items", "judged", "share", "in the pool", "alone"]]
-    lines = []
-    for system in results["systems"]:
-        items, judged, in_pool, alone = (
-            f"{system[name]:,}" for name in ("items", "judged", "in_pool", "alone")
-        )
-        share = system["judged_share"]
-        percentage = NOTHING if share is None else percent(share)
-        grid.append([label(system["name"]), items, judged, percentage, in_pool, alone])
-        if gaps := gap_counts(system):
-            lines.append(f"{label(system['name'])}: {' · '.join(gaps)}")
+    systems = results["systems"]
+    columns: TableColumns = {
+        "system": "name",
+        "items": "items",
+        "judged": "judged",
+        "share": lambda system: percent(system["judged_share"]) if system["items"] else None,
+        "in the pool": "in_pool",
+        "alone": "alone",
+    }
+    grid = table(systems, columns)
+    lines = [
+        f"{label(system['name'])}: {' · '.join(gaps)}"
+        for system in systems
+        if (gaps := gap_counts(system))
+    ]
     sections = [Section(f"Judged in the top {results['depth']:,}", grid, lines)]
     if "bias" in results:
         sections += bias_sections(results["bias"])

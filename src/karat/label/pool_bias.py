@@ -31,7 +31,7 @@ from karat.measure.names import Measure, parse_measure, parse_measures
 from karat.measure.prepare import Prepared, prepare
 from karat.measure.ranked import UNLIMITED, Ranked, is_budget
 from karat.measure.score_builder import score
-from karat.pages.formatting import NOTHING, change, figure, label, percent, plural
+from karat.pages.formatting import NOTHING, change, label, percent, plural
 from karat.pages.page import Grid, Section, table
 
 MEASURES = ("nDCG@10", "AP", "RBP")
@@ -397,6 +397,13 @@ def _first_few(names: Iterable[str]) -> str:
     return ", ".join(first[:_NAMED]) + more
 
 
+_RESIDUAL_COLUMNS = {
+    "system": "name",
+    "at least": "low",
+    "unjudged": "unjudged",
+    "beyond": "beyond",
+    "at most": "high",
+}
 _RESIDUAL = (
     "unjudged: the weight of returned items without a judgment · beyond: the weight of ranks below"
     " the end of a list or below the cut-off"
@@ -422,12 +429,10 @@ def bias_sections(bias: Body) -> list[Section]:
         lines += _tau_line(bias, "left_out", "the lowest of all runs left out")
         grid = _change_grid(bias, "left_out", "without")
         sections.append(Section("Without what only one run has", grid, lines))
+    nothing = dict.fromkeys(("low", "unjudged", "beyond", "high"))
     for rbp in bias["differences"]:
-        grid = [["system", "at least", "unjudged", "beyond", "at most"]]
-        for system in systems:
-            residual = system["residual"][rbp] or {}
-            cells = (residual.get(end) for end in ("low", "unjudged", "beyond", "high"))
-            grid.append([label(system["name"]), *map(figure, cells)])
+        rows = [{"name": each["name"], **(each["residual"][rbp] or nothing)} for each in systems]
+        grid = table(rows, _RESIDUAL_COLUMNS)
         sections.append(Section(f"{rbp} and what it leaves open", grid, [_RESIDUAL]))
     grid = _change_grid(bias, "condensed", "condensed")
     lines = _tau_line(bias, "condensed", "now and condensed")

@@ -103,7 +103,7 @@ def progress(size: int, judgments: Sequence[Judgment]) -> list[dict[str, Any]]:
     return [rater_progress(name, judged[name], unsure[name], size) for name in sorted(judged)]
 
 
-def agreement(judgments: Sequence[Judgment], *, few: int = FEW) -> list[dict[str, Any]]:
+def agreement(judgments: Sequence[Judgment]) -> list[dict[str, Any]]:
     """Return the agreement of every two raters, by name, on the items that both graded.
 
     ``n`` counts these items and ``same`` those with the same grade. The share and both kappas
@@ -114,17 +114,17 @@ def agreement(judgments: Sequence[Judgment], *, few: int = FEW) -> list[dict[str
     for vote in _graded(judgments):
         grades[vote.rater][vote.position] = vote.grade or 0.0
     return [
-        {"raters": [first, second], **_agreement(grades[first], grades[second], few)}
+        {"raters": [first, second], **_agreement(grades[first], grades[second])}
         for first, second in combinations(grades, 2)
     ]
 
 
-def _agreement(first: dict[int, float], second: dict[int, float], few: int) -> dict[str, Any]:
+def _agreement(first: dict[int, float], second: dict[int, float]) -> dict[str, Any]:
     both = [(grade, second[at]) for at, grade in first.items() if at in second]
     n, same = len(both), sum(grade == other for grade, other in both)
     share = plain = linear = because = None
-    if n < few:
-        because = f"not enough: {n} of at least {few} items that both graded"
+    if n < FEW:
+        because = f"not enough: {n} of at least {FEW} items that both graded"
     else:
         share, of_both = same / n, kappas(*np.array(both, dtype=np.float64).T)
         plain, linear = of_both["none"], of_both["linear"]
