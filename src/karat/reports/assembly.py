@@ -23,6 +23,7 @@ from karat.reports.document import Report, System, build_report
 if TYPE_CHECKING:
     from karat.analysis.diagnose.findings import Finding
     from karat.data.columns import Source
+    from karat.evaluation.bounds import ScoreRanges
     from karat.evaluation.comparison import Comparisons
     from karat.evaluation.stages import Staged
     from karat.label.corrected import Corrector
@@ -185,10 +186,7 @@ def _score(
 def _report(
     scored: ScoredRuns, correction: Correction | None, findings: tuple[Finding, ...] | None
 ) -> Report:
-    """Return the report on all systems, with the segments of the evaluation.
-
-    A stored baseline stands first and has neither stages nor labels nor ranges.
-    """
+    """Return the report on all systems, with the segments of the evaluation."""
     evaluation = scored.evaluation
     made = build_report(
         scored.scores,
@@ -197,13 +195,21 @@ def _report(
         corpus=evaluation.corpus,
         by=evaluation.by,
     )
-    systems = list(made.systems)
-    if scored.staged:
-        systems = _with_diagnostics(systems, scored)
-    if scored.labelled:
-        systems = _with_labels(systems, scored, correction)
-    for place, ranges in enumerate(scored.ranges, len(systems) - len(scored.ranges)):
-        systems[place] = replace(systems[place], open=ranges)
+
+    def described(
+        details: tuple[System, Staged | None, Scores | None, ScoreRanges | None],
+    ) -> System:
+        """Return the system with diagnostics, what a judge's labels change, and ranges."""
+        system, staged, labelled, ranges = details
+        system = replace(system, open=ranges)
+        if staged is not None:
+            system = _diagnosed(system, staged, evaluation)
+        return system if labelled is None else _with_labels(system, labelled, correction)
+
+    parts = (scored.staged, scored.labelled, scored.ranges)
+    # A stored baseline stands first and has none of these.
+    columns = [(None,) * (len(made.systems) - len(part)) + tuple(part) for part in parts]
+    systems = parallel_map(described, list(zip(made.systems, *columns, strict=True)))
     return replace(
         made,
         gates=evaluation.gates_file,
@@ -227,39 +233,25 @@ def _findings(scored: ScoredRuns) -> tuple[Finding, ...]:
     return findings(staged, evaluation.queries, thresholds=thresholds, by=evaluation.by).findings
 
 
-def _with_diagnostics(systems: list[System], scored: ScoredRuns) -> list[System]:
-    """Return the systems with curves, failures and latencies."""
+def _diagnosed(system: System, staged: Staged, evaluation: Evaluation) -> System:
+    """Return the system with its curves, failures and latencies."""
     from karat.analysis.diagnose import diagnostics
     from karat.analysis.failures import classify
 
-    first = len(systems) - len(scored.staged)
-    queries, by = scored.evaluation.queries, scored.evaluation.by
-
-    def diagnosed(pair: tuple[System, Staged]) -> System:
-        system, staged = pair
-        failures = classify(staged, queries)
-        body = diagnostics(staged, queries, by, failures)
-        return replace(system, diagnostics=body, staged=staged, failures=failures)
-
-    pairs = list(zip(systems[first:], scored.staged, strict=True))
-    return [*systems[:first], *parallel_map(diagnosed, pairs)]
+    failures = classify(staged, evaluation.queries)
+    body = diagnostics(staged, evaluation.queries, evaluation.by, failures)
+    return replace(system, diagnostics=body, staged=staged, failures=failures)
 
 
-def _with_labels(
-    systems: list[System], scored: ScoredRuns, correction: Correction | None
-) -> list[System]:
-    """Return the systems with what a judge's labels change."""
+def _with_labels(system: System, labelled: Scores, correction: Correction | None) -> System:
+    """Return the system with what a judge's labels change."""
     from karat.evaluation.judged_labels import label_bounds, of_the_same_queries
 
-    first = len(systems) - len(scored.labelled)
-    labelled = []
-    for system, scores in zip(systems[first:], scored.labelled, strict=True):
-        bounds = label_bounds(system.summaries, of_the_same_queries(scores, system.scores))
-        for name, value in ({} if correction is None else correction.system(system.scores)).items():
-            if name in bounds:
-                bounds[name] = bounds[name] | {"corrected": value}
-        labelled.append(replace(system, bounds=bounds))
-    return [*systems[:first], *labelled]
+    bounds = label_bounds(system.summaries, of_the_same_queries(labelled, system.scores))
+    for name, value in ({} if correction is None else correction.system(system.scores)).items():
+        if name in bounds:
+            bounds[name] = bounds[name] | {"corrected": value}
+    return replace(system, bounds=bounds)
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,7 +89,10 @@ def _lines(system: System) -> list[str]:
         for measure, name in names.items()
         if measure in table.columns and name not in _FOR_ALL_ONLY
     ]
-    silent = _unanswered(system)
+    # Queries that trec_eval 9 averages under -c but does not print.
+    silent: set[str] = set()
+    if scores.conventions.profile == "trec":
+        silent = set(scores.ids(scores.status == "missing"))
     lines = [
         _line(name, query_id, values[row])
         for row, query_id in enumerate(table["query_id"].to_list())
@@ -111,14 +114,6 @@ def _lines(system: System) -> list[str]:
         elif summary.mean is not None:
             lines.append(_line(name, ALL, summary.mean))
     return lines
-
-
-def _unanswered(system: System) -> set[str]:
-    """Return the queries that trec_eval 9 averages under -c but does not print."""
-    scores = system.scores
-    if scores.conventions.profile != "trec":
-        return set()
-    return set(scores.ids(scores.status == "missing"))
 
 
 def _line(name: str, query_id: str, value: float | int | str) -> str:

@@ -96,7 +96,6 @@ def test_without_gates_and_comparison_the_page_says_that_nothing_is_judged():
 def test_a_partial_system_leaves_no_verdict_and_is_named():
     page = page_of(document(system("alpha"), system("beta", partial=True)))
     assert page.all("div", cls="banner")[0].text.startswith("CANNOT TELL partial: beta")
-    assert "too many calls of beta failed" in page.one("section", id="counts").text
 
 
 def test_findings_are_a_numbered_list():

@@ -154,7 +154,7 @@ def _curve_sentence(
     marks += ["a ring is where a curve levels off"] if any(row["knee"] for row in rows) else []
     marks += ["the dashed curve is the best reachable"] if drawn_ceiling else []
     sentence = f"{label(measure)} at k = {k} is {first_few(values)}."
-    return f"{sentence} In the drawing {listed(marks)}." if marks else sentence
+    return f"{sentence} In the drawing {first_few(marks)}." if marks else sentence
 
 
 def _curve_spec(systems: Systems, rows: Sequence[Row], best: Sequence[Row], k: int | None) -> Spec:
@@ -435,20 +435,12 @@ def shown(name: str) -> str:
     return f"\u2068{name}\u2069" if turning else name
 
 
-def listed(parts: Sequence[str]) -> str:
-    """Return several things as part of a sentence.
-
-    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])
-    ('a', 'a and b', 'a, b and c')
-    """
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
 def first_few(parts: Sequence[str]) -> str:
     """Return the first things as part of a sentence, and how many more there are.
 
-    >>> first_few(["a", "b", "c", "d", "e"])
-    'a, b, c and 2 more'
+    >>> first_few(["a"]), first_few(["a", "b"]), first_few(["a", "b", "c", "d", "e"])
+    ('a', 'a and b', 'a, b, c and 2 more')
     """
     more = len(parts) - NAMED
-    return listed([*parts[:NAMED], *([f"{more} more"] if more > 0 else [])])
+    *first, last = [*parts[:NAMED], *([f"{more} more"] if more > 0 else [])]
+    return f"{', '.join(first)} and {last}" if first else last

@@ -29,7 +29,7 @@ _COUNTS = {
     "queries": ("queries", "all queries"),
     "scored": ("scored", "with results in the run and relevant gold"),
     "missing": ("missing", "not in the run"),
-    "failed_calls": ("failed calls", "the system logged an error"),
+    "failed_calls": ("failed calls", "the system logged an error; if the query is scored"),
     "no_answer": ("no answer", "marked as having none: not part of the means"),
     "empty_gold": ("no relevant gold", "no item is relevant: not part of the means"),
     "not_in_gold": ("not in the gold", "in the run, but without gold"),
@@ -48,7 +48,6 @@ def counts_of(document: Document, head: Document | None) -> Context:
     return {
         "names": system_names(document),
         "rows": [*_count_rows(document), *_unjudged(document, head or {})],
-        "partial": [system["name"] for system in document["systems"] if system.get("partial")],
         "unjudged": range_table(document),
         "inexact": inexact_lines(document),
         "judged": bounds_table(document) if "judged" in document else [],
@@ -62,21 +61,12 @@ def _count_rows(document: Document) -> list[Context]:
     rows = []
     for key in keys:
         name, about = _COUNTS.get(key, (key.replace("_", " "), ""))
-        fates = {_fate(key, fates_of(document, system).get(key)) for system in systems}
-        if known := sorted(fate for fate in fates if fate is not None):
+        fates = {fates_of(document, system).get(key) for system in systems} - {None}
+        if known := sorted(map(str, fates)):
             about = f"{about.partition(':')[0]}: {' or '.join(known)}"
         counts = [_count(key, system["counts"].get(key)) for system in systems]
         rows.append({"name": name, "about": about, "counts": counts})
     return rows
-
-
-def _fate(key: str, fate: str | None) -> str | None:
-    """Return how a count enters the means; a failed call costs nothing if it is not scored."""
-    if key != "failed_calls" or fate is None:
-        return fate
-    if fate == "left out":
-        return "left out of the means"
-    return f"count as the {fate} where the query is scored"
 
 
 def _count(key: str, n: int | None) -> Context:

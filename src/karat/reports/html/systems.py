@@ -43,7 +43,6 @@ from karat.reports.html.elements import (
 
 # More pairs than these are folded.
 MOST_OPEN = 3
-MOST_REVERSALS = 5
 # Widths of the drawings of a difference, and of wins and losses.
 _DELTA, _SPLIT = 105.0, 90.0
 
@@ -235,8 +234,7 @@ def segments_of(document: Document, head: Document | None) -> Context:
         column for system in document["systems"] for column in system.get("segments", {})
     )
     return {
-        "reversals": reversals[:MOST_REVERSALS],
-        "more_reversals": reversals[MOST_REVERSALS:],
+        "reversals": reversals,
         "maps": [_heat_map(document, head, column) for column in columns],
     }
 
