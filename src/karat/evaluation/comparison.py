@@ -113,7 +113,7 @@ class Comparisons(Result):
 
     @property
     def verdict(self) -> Verdict:
-        """One word for all systems: the worst, unless all agree."""
+        """Return one word for all systems: the worst, unless all agree."""
         verdicts = [decision.verdict for decision in self.decisions]
         if "worse" in verdicts:
             return "worse"

@@ -623,7 +623,7 @@ class _MeasuredGate:
         return MeanThreshold(values, measured, limit, needed, beyond, self.share_of)
 
     def _share_threshold(self, values: Values, share: float, n: int) -> MeanThreshold:
-        """A percentile is within its limit when enough values are: a share that must be reached."""
+        """Return a percentile as a threshold: the share of values that must be within the limit."""
         gate, confidence = self.gate, self.scores.conventions.ci
         met = [gate.met_by(value) for value in values[self.rows].tolist()]
         values[self.rows] = met

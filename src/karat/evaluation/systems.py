@@ -45,7 +45,7 @@ class ComparedSystem:
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """What it was scored by."""
+        """Return the measures it was scored by."""
         return self.runs[0].measures
 
     @property

@@ -44,27 +44,27 @@ class Confusion:
 
     @property
     def relevant(self) -> int:
-        """The number of things that people call relevant."""
+        """Return the number of things that people call relevant."""
         return self.tp + self.fn
 
     @property
     def others(self) -> int:
-        """The number of things that people call not relevant."""
+        """Return the number of things that people call not relevant."""
         return self.tn + self.fp
 
     @property
     def sensitivity(self) -> float | None:
-        """The share of what is relevant that the judge calls so."""
+        """Return the share of what is relevant that the judge calls so."""
         return self.tp / self.relevant if self.relevant else None
 
     @property
     def specificity(self) -> float | None:
-        """The share of what is not relevant that the judge calls so."""
+        """Return the share of what is not relevant that the judge calls so."""
         return self.tn / self.others if self.others else None
 
     @property
     def informed(self) -> float | None:
-        """Youden's J, s + t - 1: 1 for a perfect judge, 0 for one that guesses."""
+        """Return Youden's J, s + t - 1: 1 for a perfect judge, 0 for one that guesses."""
         if self.sensitivity is None or self.specificity is None:
             return None
         return self.sensitivity + self.specificity - 1
@@ -81,7 +81,7 @@ class Counted:
 
     @property
     def raw(self) -> float | None:
-        """The share as it was counted."""
+        """Return the share as it was counted."""
         every = self.judged + self.known
         return (self.judged_relevant + self.known_relevant) / every if every else None
 

@@ -104,18 +104,18 @@ class Power:
 
     @cached_property
     def _units(self) -> int:
-        """The number of queries, or of groups of queries."""
+        """Return the number of queries, or of groups of queries."""
         return len(np.unique(units_of(len(self.delta), self.groups)))
 
     @cached_property
     def _sizes(self) -> Values:
-        """How far each differing query, or group of queries as a whole, differs."""
+        """Return how far each differing query, or group of queries as a whole, differs."""
         sizes = np.abs(np.bincount(units_of(len(self.delta), self.groups), weights=self.delta))
         return sizes[sizes > 1e-12 * max(1.0, float(sizes.max(initial=0.0)))]
 
     @property
     def _mean(self) -> float:
-        """The mean size of the differences, over all queries."""
+        """Return the mean size of the differences, over all queries."""
         return float(self._sizes.sum()) / len(self.delta)
 
     def _normal(self, effect: float) -> tuple[float, float, float]:
@@ -130,7 +130,7 @@ class Power:
 
     @cached_property
     def _step(self) -> float:
-        """Half the step between possible sums, where all differences are multiples of one."""
+        """Return half the step between possible sums, if all differences are multiples of one."""
         smallest = float(self._sizes.min())
         for parts in (1, 2, 3):
             multiples = self._sizes / smallest * parts
