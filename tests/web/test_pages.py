@@ -166,7 +166,7 @@ def test_damaged_queries_of_a_report_are_said_to_be_so(own):
     assert (answer.status_code, "damaged" in answer.json()["error"]) == (503, True)
     _change(own, "UPDATE karat_parts SET name = 'gone' WHERE name = 'block-0'")
     answer = own.get("/api/reports/1/queries/0")
-    assert (answer.status_code, "damaged" in answer.json()["error"]) == (503, True)
+    assert (answer.status_code, "evaluate it again" in answer.json()["error"]) == (404, True)
     answer = own.get("/api/comparisons/rows?ids=1,3")
     assert answer.status_code >= 400
     assert "damaged" in answer.json()["error"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
@@ -152,8 +152,8 @@ class LabelStore:
         """
         judgment = NewJudgment(position, rater, grade, rationale, source)
         row = _judgment_row(set_id, judgment, as_utc(now))
-        with self._judging() as connection:
-            _check_positions(set_id, [judgment], self._label_set(connection, set_id).size)
+        with self._judging(set_id) as (connection, size):
+            _check_positions(set_id, [judgment], size)
             if now is None:
                 replaced = _KnownJudgments(connection, set_id, [row]).counting(row)
                 row["given_at"] = not_before(replaced and replaced["given_at"], row["given_at"])
@@ -170,9 +170,7 @@ class LabelStore:
         a day ahead is refused.
         """
         moment = as_utc(now)
-        with self._judging() as connection:
-            # Others who add the same at the same time wait here, and then find it there.
-            size = self._label_set(connection, set_id, locked=True).size
+        with self._judging(set_id) as (connection, size):
             _check_positions(set_id, judgments, size)
             return _add_new_judgments(connection, set_id, judgments, moment)
 
@@ -188,9 +186,7 @@ class LabelStore:
             JUDGMENTS.c.withdrawn_at.is_(None),
         )
         newest = votes.order_by(JUDGMENTS.c.given_at.desc(), JUDGMENTS.c.id.desc()).limit(1)
-        with self._judging() as connection:
-            # Whoever takes back at the same time waits here, and takes back the one before.
-            self._label_set(connection, set_id, locked=True)
+        with self._judging(set_id) as (connection, _):
             row = connection.execute(newest).mappings().first()
             return None if row is None else _withdraw(connection, row, as_utc(now))
 
@@ -199,8 +195,7 @@ class LabelStore:
         judgment = select(JUDGMENTS).where(
             JUDGMENTS.c.id == clamp_id(judgment_id), JUDGMENTS.c.set_id == set_id
         )
-        with self._judging() as connection:
-            self._label_set(connection, set_id, locked=True)
+        with self._judging(set_id) as (connection, _):
             row = connection.execute(judgment).mappings().first()
             if row is None:
                 raise NotStoredError(f"no judgment {judgment_id} in label set {set_id}")
@@ -238,9 +233,15 @@ class LabelStore:
         counting = {judgment.id for judgment in newest.values() if name in (None, judgment.rater)}
         return [judgment for judgment in judgments if judgment.id in counting]
 
-    def _judging(self) -> AbstractContextManager[Connection]:
-        """Begin a transaction on judgments; it leaves the stamp, since no report shows them."""
-        return self._database.writing(create=False, marks=False)
+    @contextmanager
+    def _judging(self, set_id: int) -> Iterator[tuple[Connection, int]]:
+        """Begin a transaction on the judgments of a set; yield it with the size of the set.
+
+        Others who change judgments of the set wait here. The stamp stays, since no report shows
+        judgments.
+        """
+        with self._database.writing(create=False, marks=False) as connection:
+            yield connection, self._label_set(connection, set_id, locked=True).size
 
     def _label_set(self, connection: Connection, id: int, *, locked: bool = False) -> LabelSet:
         """Return one set; ``locked`` keeps others from changing what belongs to it."""

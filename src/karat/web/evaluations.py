@@ -26,7 +26,6 @@ from karat.web.responses import (
     OpenAnswer,
     RequestRefusedError,
     cached_json,
-    escape_html_in_json,
 )
 
 router = APIRouter(prefix="/api")
@@ -146,42 +145,27 @@ def part_of(app: FastAPI, report_id: int, name: str) -> Any:
     """Return a part of a report's page as data, or None if it was saved without."""
 
     def read() -> Any:
-        text = _text_of(app, report_id, name)
+        packed = app.state.store.part(report_id, name)
         try:
-            return None if text is None else json.loads(text)
-        except ValueError:
-            raise _damaged(app, report_id) from None
+            return None if packed is None else json.loads(gzip.decompress(packed))
+        except (OSError, EOFError, zlib.error, ValueError):
+            where = f"{app.state.store.name}: report {report_id}"
+            message = "is damaged: the details of its queries cannot be read"
+            raise InputError(message, where=where) from None
 
     return app.state.parts.get((report_id, name), read)
 
 
-def block_of(app: FastAPI, report_id: int, number: int) -> Any:
-    """Return a block of queries of a report that was saved with its queries."""
-    block = part_of(app, report_id, f"block-{number}")
-    if block is None:
-        raise _damaged(app, report_id)
-    return block
-
-
-def _text_of(app: FastAPI, report_id: int, name: str) -> bytes | None:
-    packed = app.state.store.part(report_id, name)
-    try:
-        return None if packed is None else gzip.decompress(packed)
-    except (OSError, EOFError, zlib.error):
-        raise _damaged(app, report_id) from None
-
-
-def _damaged(app: FastAPI, report_id: int) -> InputError:
-    where = f"{app.state.store.name}: report {report_id}"
-    return InputError("is damaged: the details of its queries cannot be read", where=where)
-
-
-def _without_details(report_id: int) -> RequestRefusedError:
-    return RequestRefusedError(
-        404,
-        f"report {report_id} was saved without details of its queries;"
-        " save it again with this karat",
-    )
+def required_part(app: FastAPI, report_id: int, name: str) -> Any:
+    """Return a part of a report's page as data; refuse a report that was saved without."""
+    part = part_of(app, report_id, name)
+    if part is None:
+        raise RequestRefusedError(
+            404,
+            f"report {report_id} is not in the store, or was saved without details of its queries;"
+            " evaluate it again with --save",
+        )
+    return part
 
 
 async def compared(request: Request, options: ComparisonRequest) -> StoredComparison:
@@ -279,20 +263,15 @@ def report(request: Request, report_id: Id) -> Response:
 @router.get("/reports/{report_id}/rows", tags=["reports"], response_model=OpenAnswer)
 def report_rows(request: Request, report_id: Id) -> Response:
     """Return every query of a report, column by column."""
-    text = _text_of(request.app, report_id, "rows")
-    if text is None:
-        raise _without_details(report_id)
-    return Response(escape_html_in_json(text), media_type=Json.media_type)
+    return cached_json(request, lambda: required_part(request.app, report_id, "rows"))
 
 
 @router.get("/reports/{report_id}/queries/{index}", tags=["reports"], response_model=OpenAnswer)
 def report_query(request: Request, report_id: Id, index: Index) -> Response:
     """Return one query in full: its gold, the lists of every system, and their texts."""
-    head = part_of(request.app, report_id, "head")
-    if head is None:
-        raise _without_details(report_id)
+    head = required_part(request.app, report_id, "head")
     _check_index(index, head["queries"])
-    block = block_of(request.app, report_id, index // head["block"])
+    block = required_part(request.app, report_id, f"block-{index // head['block']}")
     return Json(with_texts(block["queries"][index % head["block"]], block["texts"]))
 
 

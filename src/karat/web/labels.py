@@ -30,8 +30,8 @@ from karat.label.raters import (
     votes,
 )
 from karat.store import Judgment, LabelItem, LabelSet, NewJudgment, NoHistoryError, Store
-from karat.web.evaluations import block_of, part_of
-from karat.web.responses import Json, OpenAnswer, RequestRefusedError
+from karat.web.evaluations import required_part
+from karat.web.responses import Json, OpenAnswer
 
 router = APIRouter(prefix="/api", tags=["labels"])
 
@@ -81,15 +81,9 @@ def label_sets(request: Request) -> Response:
 def make_label_set(request: Request, new: LabelSetRequest) -> Response:
     """Make a set of every unjudged item in the top of any system of a stored report."""
     report_id, depth = new.report_id, new.depth
-    head = part_of(request.app, report_id, "head")
-    if head is None:
-        raise RequestRefusedError(
-            404,
-            f"report {report_id} is not in the store, or was saved without its lists;"
-            " evaluate it again with --save",
-        )
+    head = required_part(request.app, report_id, "head")
     numbers = range(-(-head["queries"] // head["block"]))
-    blocks = [block_of(request.app, report_id, number) for number in numbers]
+    blocks = [required_part(request.app, report_id, f"block-{number}") for number in numbers]
     pairs = unjudged_pairs(head, blocks, depth=depth, seed=new.seed)
     if not pairs.items:
         reason = "every item there is judged"

@@ -81,14 +81,10 @@ class Json(JSONResponse):
     def render(self, content: Any) -> bytes:
         """Return JSON text in which no character can begin a tag."""
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return escape_html_in_json(text.encode("utf-8", "replace"))
-
-
-def escape_html_in_json(data: bytes) -> bytes:
-    """Return JSON with <, > and & as escapes; they occur only in strings."""
-    for character, escape in ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026")):
-        data = data.replace(character, escape)
-    return data
+        # These occur only in strings.
+        for character in "<>&":
+            text = text.replace(character, f"\\u{ord(character):04x}")
+        return text.encode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,21 +271,18 @@ def is_api(request: Request) -> bool:
     return str(request.scope["path"]).startswith("/api/")
 
 
-def _status_of(error: KaratError, store: str) -> int:
-    """Return the HTTP status of one of karat's errors; the store's may pass, so they are 503."""
-    if isinstance(error, RequestRefusedError):
-        return error.status
-    if isinstance(error, InputError) and (error.where or "").startswith(store):
-        return 503
-    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
-
-
 def handle_errors(app: FastAPI) -> None:
     """Answer every error with one sentence."""
 
     @app.exception_handler(KaratError)
     def refused(request: Request, error: KaratError) -> Response:
-        status = _status_of(error, request.app.state.store.name)
+        status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
+        where = (isinstance(error, InputError) and error.where) or ""
+        if isinstance(error, RequestRefusedError):
+            status = error.status
+        elif where.startswith(request.app.state.store.name):
+            # What is wrong with the store may pass.
+            status = 503
         return error_response(request, status, str(error))
 
     @app.exception_handler(RequestValidationError)

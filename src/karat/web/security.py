@@ -188,11 +188,10 @@ class Sessions:
 
 @dataclass(slots=True)
 class Visit:
-    """One request: its session, whether that is new, and whether its user is known."""
+    """One request: its session, empty for an unknown user, and whether that is new."""
 
     session: str
     new: bool
-    known: bool
     bearer: bool = False
 
 
@@ -273,11 +272,11 @@ class RequestGuard:
     def _visit(self, request: Request) -> Visit:
         cookie = request.cookies.get(self._cookie(request))
         if self._sessions.known(cookie):
-            return Visit(str(cookie), new=False, known=True)
+            return Visit(str(cookie), new=False)
         if self._settings.token is not None:
             # Only users with the token get a session.
-            return Visit("", new=False, known=False)
-        return Visit(self._sessions.begin(), new=True, known=True)
+            return Visit("", new=False)
+        return Visit(self._sessions.begin(), new=True)
 
     def _cookie(self, request: Request) -> str:
         """Return the cookie's name; browsers share cookies between all ports of a host."""
@@ -295,14 +294,14 @@ class RequestGuard:
         if scheme.lower() == "bearer":
             if not await _is_token(bearer.strip(), token):
                 raise RequestRefusedError(401, "the token is not right")
-            visit.bearer = visit.known = True
+            visit.bearer = True
             return None
         if in_link is not None and request.method == "GET":
             if await _is_token(in_link, token):
                 return self._admitted(visit, _without_token(request))
-        elif visit.known and path == "/logout" and request.method == "POST":
+        elif visit.session and path == "/logout" and request.method == "POST":
             return self._logout(request, visit)
-        elif visit.known or path.startswith("/assets/"):
+        elif visit.session or path.startswith("/assets/"):
             return None
         elif path == "/login" and request.method == "POST":
             return await self._login(request, visit, token)
@@ -322,13 +321,13 @@ class RequestGuard:
     def _logout(self, request: Request, visit: Visit) -> Response:
         """End the session and its cookie."""
         self._sessions.end(visit.session)
-        visit.known = False
+        visit.session = ""
         response = RedirectResponse("/", status_code=303)
         response.delete_cookie(self._cookie(request), httponly=True, samesite="strict")
         return response
 
     def _admitted(self, visit: Visit, to: str) -> Response:
-        visit.session, visit.new, visit.known = self._sessions.begin(), True, True
+        visit.session, visit.new = self._sessions.begin(), True
         return RedirectResponse(to, status_code=303)
 
     def _check_write(self, request: Request, visit: Visit) -> None:
