@@ -14,8 +14,7 @@ from karat.formats.readers import read_run, write_run
 from karat.measure.conventions import PROFILES, conventions_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare
-from karat.spark.engine import score, send_gold
-from karat.spark.inputs import open_rows
+from karat.spark.engine import SparkEngine
 
 SETTINGS = {
     "default": {},
@@ -88,9 +87,8 @@ def same_on_both(path, gold, queries, corpus, spark, profile, settings, named):
         queries=queries,
         corpus=corpus,
     )
-    judged = send_gold(spark, gold)
-    prepared = prepare(judged.header, conventions, queries=queries, corpus=corpus)
-    rows = open_rows(spark, str(path), "run", None)
+    engine = SparkEngine(spark, owned=False)
+    prepared = prepare(engine.read_gold(gold), conventions, queries=queries, corpus=corpus)
     tables = {"queries": queries, "corpus": corpus, "lenient": lenient}
-    there = score(rows, judged, prepared, measures, **tables)
+    there = engine.score(str(path), prepared, measures, **tables)
     assert_same_bits(there, here)

@@ -155,6 +155,6 @@ def test_the_last_words_of_a_worker_are_told_where_spark_has_none():
 
 def test_java_that_did_not_start_under_a_limit_is_told_with_the_limit(monkeypatch):
     stopped = Exception("[JAVA_GATEWAY_EXITED] Java gateway process exited")
-    for limits, told in (([], "install Java 17"), ([("-v", 2 * 10**9, 0)], "ulimit -v allows")):
-        monkeypatch.setattr(sessions, "limits", lambda limits=limits: limits)
+    for limits, told in (({}, "install Java 17"), ({"-v": 2 * 10**9}, "ulimit -v allows")):
+        monkeypatch.setattr(sessions, "LIMITS", limits)
         assert told in error_message(stopped)

@@ -15,8 +15,7 @@ import karat
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare
-from karat.spark.engine import score, send_gold
-from karat.spark.inputs import open_rows
+from karat.spark.engine import SparkEngine
 
 MEASURES = ["nDCG@10", "R@100", "AP"]
 
@@ -143,10 +142,9 @@ def here(run, gold):
 
 def scored(spark, path, gold):
     conventions = conventions_of("karat", {})
-    judged = send_gold(spark, gold)
-    rows = open_rows(spark, str(path), "run", None)
-    prepared = prepare(judged.header, conventions)
-    return score(rows, judged, prepared, parse_measures(MEASURES, conventions=conventions))
+    engine = SparkEngine(spark, owned=False)
+    prepared = prepare(engine.read_gold(gold), conventions)
+    return engine.score(str(path), prepared, parse_measures(MEASURES, conventions=conventions))
 
 
 def test_what_spark_itself_logs_is_one_line_and_no_workflow_command():

@@ -9,6 +9,7 @@ import secrets
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -57,43 +58,38 @@ class RowReader:
         """Return the run of some rows in file order; None without any row."""
         if not frame.height:
             return None
-        try:
-            if self.format is None:
-                return self._run_of_columns(frame, strict)
-            file = self._file(frame)
-            run: Run = (
-                format_named(self.format).reader("run")(file, name="run", strict=strict).read()
-            )
-        except InputError as error:
-            raise self._with_text(error, frame) from None
-        return run
+        with self._lines_quoted(frame):
+            if self.format is not None:
+                read = format_named(self.format).reader("run")
+                run: StreamedRun = read(self._file(frame), name="run", strict=strict)
+                return run.read()
+            file, rows = self._table(frame)
+            order: Order = "score" if "score" in frame.columns else "rank"
 
-    def _run_of_columns(self, frame: pl.DataFrame, strict: bool) -> Run:
-        source = Source(self.name)
-        rows = pl.int_range(1, frame.height + 1, eager=True)
+            def batches() -> Iterator[pl.DataFrame]:
+                return hits_of_batches(iter([(frame, rows)]), file, strict)
 
-        def batches() -> Iterator[pl.DataFrame]:
-            return hits_of_batches(iter([(frame, rows)]), Input(source, data=b""), strict)
-
-        order: Order = "score" if "score" in frame.columns else "rank"
-        return StreamedRun("run", source, batches, order=order, strict=strict).read()
+            return StreamedRun("run", file.source, batches, order=order, strict=strict).read()
 
     def gold(self, frame: pl.DataFrame, *, duplicates: Duplicates) -> Gold | None:
         """Return the judgments of some rows; None without any."""
         if not frame.height:
             return None
-        try:
+        with self._lines_quoted(frame):
             if self.format is None:
-                rows = pl.int_range(1, frame.height + 1, eager=True)
-                return gold_of_table(frame, rows, Input(Source(self.name), data=b""), duplicates)
+                file, rows = self._table(frame)
+                return gold_of_table(frame, rows, file, duplicates)
             file = self._file(frame)
             is_labels = self.format == "labels"
             if is_labels and all(label.grade is None for label in read_label_lines(file)):
                 return None
             gold: Gold = format_named(self.format).reader("gold")(file, duplicates=duplicates)
-        except InputError as error:
-            raise self._with_text(error, frame) from None
-        return gold
+            return gold
+
+    def _table(self, frame: pl.DataFrame) -> tuple[Input, pl.Series]:
+        """Return the file that errors name, and the numbers of the rows."""
+        rows = pl.int_range(1, frame.height + 1, eager=True)
+        return Input(Source(self.name), data=b""), rows
 
     def _file(self, frame: pl.DataFrame) -> Input:
         """Return the lines as a file."""
@@ -102,8 +98,9 @@ class RowReader:
             lines.insert(0, self.header)
         return Input(Source(self.name), data="\n".join([*lines, ""]).encode())
 
-    def _with_text(self, error: InputError, frame: pl.DataFrame) -> InputError:
-        """Return an error with the text of its line, whose number in a block means nothing."""
+    @contextmanager
+    def _lines_quoted(self, frame: pl.DataFrame) -> Iterator[None]:
+        """Quote the line that an error names, whose number in a block means nothing."""
 
         def quoted(line: int) -> str:
             row = line - 1 - (self.header is not None)
@@ -113,11 +110,15 @@ class RowReader:
             shown = text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
             return f"in the line {shown!r}"
 
-        problem = _OTHER_LINE.sub(
-            lambda match: quoted(int(match[1])) or "in another row", error.what
-        )
-        text = quoted(error.line or 0)
-        return InputError(f"{problem} ({text})" if text else problem, where=error.where)
+        try:
+            yield
+        except InputError as error:
+            problem = _OTHER_LINE.sub(
+                lambda match: quoted(int(match[1])) or "in another row", error.what
+            )
+            text = quoted(error.line or 0)
+            message = f"{problem} ({text})" if text else problem
+            raise InputError(message, where=error.where) from None
 
 
 # A piece holds packed rows of one block: of the run or the gold, from which partition and which

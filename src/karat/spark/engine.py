@@ -10,7 +10,7 @@ import pickle
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 # The hits of a block: enough to keep a worker busy, few enough for its memory.
 BLOCK_ROWS = 2_000_000
-MOST_BLOCKS = 100_000
 _POSITION = "_karat_position"
 # This many rows of gold show which columns it has.
 _SAMPLE = 100
@@ -80,10 +79,12 @@ class SparkEngine:
     owned: bool
     gold: SparkGold | None = None
 
-    def read_gold(self, gold: Any, *, duplicates: Duplicates, format: str | None) -> Gold:
+    def read_gold(
+        self, gold: Any, *, duplicates: Duplicates = "agree", format: str | None = None
+    ) -> Gold:
         """Return the queries of the gold without its judgments, which stay with Spark."""
         if isinstance(gold, Gold):
-            self.gold = send_gold(self.spark, gold)
+            self.gold = _send_gold(self.spark, gold)
         elif isinstance(gold, str):
             self.gold = _open_gold(self.spark, gold, format=format, duplicates=duplicates)
         else:
@@ -93,21 +94,49 @@ class SparkEngine:
     def score(
         self,
         run: Any,
-        gold: Prepared,
+        prepared: Prepared,
         measures: Sequence[Measure],
         *,
-        format: str | None,
-        **options: Any,
+        format: str | None = None,
+        lenient: Collection[Measure] = (),
+        queries: Queries | None = None,
+        corpus: Corpus | None = None,
+        keep: int = 0,
+        strict: bool = False,
     ) -> Scores:
         """Score a run: a file, a folder, a pattern or a URL that Spark reads, or a DataFrame.
 
-        The other options are those of ``score``.
+        ``prepared`` is made of what ``read_gold`` returned, with the queries to score.
         """
         if self.gold is None:
             raise UsageError("Spark scores runs against gold that it read")
         is_path = isinstance(run, str)
         rows = open_rows(self.spark, run, "run", format) if is_path else rows_of_frame(run)
-        return score(rows, self.gold, gold, measures, **options)
+        if queries is not None:
+            # Workers do not need the texts, which can be large.
+            queries = replace(queries, frame=queries.frame.with_columns(text=pl.lit("")))
+        task = BlockTask(
+            rows.reader,
+            self.gold.rows.reader,
+            tuple(measures),
+            prepared.conventions,
+            queries=queries,
+            unjudged=self.gold.unjudged,
+            corpus=corpus,
+            keep=keep,
+            strict=strict,
+        )
+        collected = _CollectedResults(task, self.gold, rows)
+        scores = merge_scores(
+            collected.parts(_results(rows, self.gold.rows, task), prepared.query_ids),
+            prepared,
+            measures,
+            lenient=lenient,
+            run=Run(pl.DataFrame(), name=rows.name, source=rows.source),
+            all_ids=lambda: pl.DataFrame(collected.stages.returned),
+        )
+        lists = None if scores.lists is None else scores.lists.sort("row", "rank")
+        return replace(scores, lists=lists)
 
     def close(self) -> None:
         """Stop the session, if the engine started it."""
@@ -134,7 +163,7 @@ def _open_gold(
     if is_one_file(path) or (Path(path) / "qrels").is_dir():
         form = format_named(format) if format else detect_format(path, "gold")
         if form.name not in READABLE["gold"]:
-            return send_gold(spark, read_gold(path, format=format, duplicates=duplicates))
+            return _send_gold(spark, read_gold(path, format=format, duplicates=duplicates))
     return _gold_of_rows(open_rows(spark, path, "gold", format), duplicates)
 
 
@@ -173,7 +202,7 @@ def _query_ids(rows: Rows) -> pl.Series:
     return pl.DataFrame(first.select(QUERY, "first.*").toArrow()).sort(places)[QUERY]
 
 
-def send_gold(spark: SparkSession, gold: Gold) -> SparkGold:
+def _send_gold(spark: SparkSession, gold: Gold) -> SparkGold:
     """Return gold that is in memory as a table of Spark."""
     import pyarrow as pa
 
@@ -188,46 +217,6 @@ def send_gold(spark: SparkSession, gold: Gold) -> SparkGold:
     header = Gold(gold.frame.clear(), gold.query_ids, source=gold.source)
     judged = gold.frame["query_id"].unique().to_list()
     return SparkGold(rows, header, frozenset(gold.query_ids).difference(judged))
-
-
-def score(
-    run: Rows,
-    gold: SparkGold,
-    prepared: Prepared,
-    measures: Sequence[Measure],
-    *,
-    lenient: Collection[Measure] = (),
-    queries: Queries | None = None,
-    corpus: Corpus | None = None,
-    keep: int = 0,
-    strict: bool = False,
-) -> Scores:
-    """Score a run; ``prepared`` is the gold's header, with the queries to score."""
-    if queries is not None:
-        # Workers do not need the texts, which can be large.
-        queries = replace(queries, frame=queries.frame.with_columns(text=pl.lit("")))
-    task = BlockTask(
-        run.reader,
-        gold.rows.reader,
-        tuple(measures),
-        prepared.conventions,
-        queries=queries,
-        unjudged=gold.unjudged,
-        corpus=corpus,
-        keep=keep,
-        strict=strict,
-    )
-    collected = _CollectedResults(task, gold, run)
-    scores = merge_scores(
-        collected.parts(_results(run, gold.rows, task), prepared.query_ids),
-        prepared,
-        measures,
-        lenient=lenient,
-        run=Run(pl.DataFrame(), name=run.name, source=run.source),
-        all_ids=lambda: collected.stages.returned,
-    )
-    lists = None if scores.lists is None else scores.lists.sort("row", "rank")
-    return replace(scores, lists=lists)
 
 
 def _results(run: Rows, gold: Rows, task: BlockTask) -> Iterator[BlockResult | KaratError]:
@@ -260,7 +249,7 @@ def _number_of_blocks(run: Rows, spark: SparkSession) -> int:
     least = max(spark.sparkContext.defaultParallelism, 1)
     if run.rows is None:
         return max(4 * least, int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200))
-    return min(max(least, -(-run.rows // BLOCK_ROWS)), MOST_BLOCKS)
+    return max(least, -(-run.rows // BLOCK_ROWS))
 
 
 def _needed_columns(run: Rows, task: BlockTask) -> DataFrame:
@@ -290,12 +279,14 @@ def _divide(rows: Rows, frame: DataFrame, divider: Divider) -> DataFrame:
     return frame.mapInArrow(divide, PIECE_SCHEMA)
 
 
+@dataclass(eq=False)
 class _CollectedResults:
     """The parts of all blocks, and the checks that need all of them."""
 
-    def __init__(self, task: BlockTask, gold: SparkGold, run: Rows) -> None:
-        self.task, self.gold, self.run = task, gold, run
-        self.stages = Meeting()
+    task: BlockTask
+    gold: SparkGold
+    run: Rows
+    stages: Meeting = field(default_factory=Meeting)
 
     def parts(
         self, results: Iterator[BlockResult | KaratError], query_ids: Sequence[str]
