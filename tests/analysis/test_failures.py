@@ -179,7 +179,7 @@ def test_what_cannot_be_told_names_the_field_that_would_tell_it():
         "not_in_index": "needs a corpus: --corpus",
         "routed_away": "needs the source of each call in the log, and the right source: a column"
         " source in --queries or --corpus",
-        "rewritten_away": "needs the list for the original query in the log: stages.original",
+        "rewritten_away": "needs the original query's list: stages.original",
         "freshness_filtered": "needs an as_of for each query: --queries, and a version for each"
         " item: --corpus, and the top items of each list, which were not kept",
         "filtered_out": "needs the list before the filter in the log: raw",

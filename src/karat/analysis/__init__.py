@@ -109,15 +109,22 @@ class StagedRuns:
             (conventions[0] if same_order else replace(conventions[0], order=None)).document(),
             page_of,
             {
-                "gold": evaluation.gold.source,
-                "runs": [staged.final.source for staged in self.systems.values()],
-                "queries": evaluation.queries and evaluation.queries.source,
-                "corpus": evaluation.corpus and evaluation.corpus.source,
-                **({"fields": dict(evaluation.fields.given)} if evaluation.fields else {}),
+                **inputs_of(evaluation, [run.final.source for run in self.systems.values()]),
                 **self.more_inputs,
                 **origin_of(metas, evaluation.queries),
             },
         )
+
+
+def inputs_of(evaluation: Evaluation, runs: Sequence[Source]) -> dict[str, Any]:
+    """Return what an analysis was made from: the inputs of the evaluation, and the runs."""
+    return {
+        "gold": evaluation.gold.source,
+        "runs": list(runs),
+        "queries": evaluation.queries and evaluation.queries.source,
+        "corpus": evaluation.corpus and evaluation.corpus.source,
+        **({"fields": dict(evaluation.fields.given)} if evaluation.fields.given else {}),
+    }
 
 
 def counts_of(staged: Staged, *, order: bool = False) -> dict[str, Any]:

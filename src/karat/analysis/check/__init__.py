@@ -17,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 from rich.text import Text
 
+from karat.analysis import inputs_of
 from karat.analysis.check.gold import (
     KINDS,
     CheckedSet,
@@ -132,14 +133,8 @@ def check(
         "strict": strict,
         "verdict": _verdict(issues, strict),
     }
-    sources = {
-        "gold": gold.source,
-        "queries": queries and queries.source,
-        "corpus": corpus and corpus.source,
-        "gates": evaluation.gates_file,
-        "runs": [run.source for run in scores],
-        **({"fields": dict(evaluation.fields.given)} if evaluation.fields.given else {}),
-    }
+    sources = inputs_of(evaluation, [run.source for run in scores])
+    sources |= {"queries": queries and queries.source, "gates": evaluation.gates_file}
     return Check(body, {}, _check_page, sources, tuple(issues))
 
 

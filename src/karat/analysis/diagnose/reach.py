@@ -31,7 +31,7 @@ from karat.pages.page import Section, TableColumns, table
 from karat.stats.distributions import share_interval
 
 # What a page says of each count that is not 0, for one and for more.
-_NOTES = {
+_GOLD_NOTES = {
     "not_asked": (
         "relevant item belongs only to queries whose call failed or that the run lacks",
         "relevant items belong only to queries whose call failed or that the run lacks",
@@ -40,6 +40,8 @@ _NOTES = {
         "relevant item is not in the corpus, so nothing can find it",
         "relevant items are not in the corpus, so nothing can find them",
     ),
+}
+_CORPUS_NOTES = {
     "never_gold": ("item of the gold is never returned", "items of the gold are never returned"),
     "unreachable_gold": (
         "document with gold is never returned: check that it is indexed",
@@ -239,7 +241,13 @@ def reach_sections(document: Mapping[str, Any]) -> list[Section]:
         ],
         {name: name for name in ("what", "found", "never", "share")},
     )
-    sections = [Section("Reach: what is ever returned", grid, _reach_notes(document))]
+    lines = [label(line) for line in document["lacks"]]
+    lines += counted_lines(gold, _GOLD_NOTES)
+    if corpus is not None:
+        lines += counted_lines(corpus | corpus["docs"], _CORPUS_NOTES)
+        if corpus["most"] is not None and corpus["most"] < 1:
+            lines.append(f"the top {k} has room for {percent(corpus['most'])} of the corpus")
+    sections = [Section("Reach: what is ever returned", grid, lines)]
     columns: TableColumns = {
         "item": _unit_name,
         "query": lambda unit: some_names(unit["query_ids"]),
@@ -258,14 +266,3 @@ def reach_sections(document: Mapping[str, Any]) -> list[Section]:
 def _unit_name(unit: Mapping[str, Any]) -> str:
     span = f":{unit['start']}-{unit['end']}" if "start" in unit else ""
     return f"{unit['item_id']}{span}"
-
-
-def _reach_notes(document: Mapping[str, Any]) -> list[str]:
-    corpus = document["corpus"] or {"most": None, "docs": {}}
-    lines = [label(line) for line in document["lacks"]]
-    lines += counted_lines({**document["gold"], **corpus, **corpus["docs"]}, _NOTES)
-    if corpus["most"] is not None and corpus["most"] < 1:
-        lines.append(
-            f"the top {document['k']} has room for {percent(corpus['most'])} of the corpus"
-        )
-    return lines

@@ -188,13 +188,10 @@ def routed_away(case: Case, left: Mask) -> tuple[Mask, Explain]:
     return np.array(wrong, dtype=bool) & ~np.isfinite(case.way.first.rank), explain
 
 
-def _lacks_original(case: Case) -> str | None:
-    if ORIGINAL in case.beside:
-        return None
-    return "the list for the original query in the log: stages.original"
-
-
-@failure("the query as asked finds it: look at the rewriting", _lacks_original)
+@failure(
+    "the query as asked finds it: look at the rewriting",
+    lambda case: None if ORIGINAL in case.beside else "the original query's list: stages.original",
+)
 def rewritten_away(case: Case, left: Mask) -> tuple[Mask, Explain]:
     """Return the queries whose original text finds gold at the top."""
     miss, nowhere = case.thresholds.miss, np.full(len(left), np.inf)

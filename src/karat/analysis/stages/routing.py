@@ -31,7 +31,6 @@ from karat.formats.json_records import from_text
 from karat.measure.names import Measure
 from karat.measure.prepare import entity_sets
 from karat.measure.ranked import Mask
-from karat.measure.scores import Scores
 from karat.stats.distributions import clopper_pearson
 
 JOINED = "+"
@@ -264,7 +263,9 @@ def rewriting_of(
     same = np.array([name in unchanged for name in ids], dtype=bool) & ~has
     fair = fair_cuts(staged, cuts)
     new = cut_at(staged.final, staged.gold, fair)
-    old = _filled(cut_at(staged.beside[ORIGINAL], staged.gold, fair), new, same)
+    old = cut_at(staged.beside[ORIGINAL], staged.gold, fair)
+    columns = {name: np.where(same, new.columns[name], old.columns[name]) for name in old.columns}
+    old = replace(old, columns=columns)
     compared = has | same
     comparisons = compare_stages(
         (ORIGINAL, REWRITTEN),
@@ -295,15 +296,6 @@ def missing_for_rewriting(rewriting: Mapping[str, Any] | None) -> str | None:
     if rewriting is None:
         return NO_TEXTS
     return NO_LISTS if rewriting["comparisons"] is None else None
-
-
-def _filled(old: Scores, new: Scores, mask: Mask) -> Scores:
-    """Return the old scores, with the new ones for the marked queries."""
-    columns = {
-        name: np.where(mask, new.columns[name], old.columns[name])
-        for name in map(str, old.measures)
-    }
-    return replace(old, columns=columns)
 
 
 def _texts_of(staged: Staged, queries: Queries | None) -> dict[str, tuple[str | None, str | None]]:

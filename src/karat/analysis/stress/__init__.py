@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.analysis import Analysis, counted_lines
+from karat.analysis import Analysis, counted_lines, inputs_of
 from karat.analysis.stress.edits import (
     Edit,
     EditedList,
@@ -123,7 +123,10 @@ def stress(
     ('nDCG@10', 11)
     """
     edits = parse_edits(insert=insert, at=at, drop=drop, shuffle=shuffle, truncate=truncate)
-    _check_negatives(negatives, edits)
+    if negatives is not None and not most_negatives(edits):
+        raise UsageError("--negatives says what --insert puts in; give --insert too")
+    if negatives not in (None, OWN, MINED):
+        raise unknown("--negatives", str(negatives), (OWN, MINED))
     population = with_gold(evaluation.prepared)
     if not population:
         raise InputError("no query has gold; nothing can drop", where=evaluation.gold.source.name)
@@ -156,22 +159,11 @@ def stress(
         sources[0].conventions.document(),
         stress_page,
         {
-            "gold": evaluation.gold.source,
-            "runs": [log.source for log in logs],
-            "queries": evaluation.queries and evaluation.queries.source,
-            "corpus": evaluation.corpus and evaluation.corpus.source,
+            **inputs_of(evaluation, [log.source for log in logs]),
             **(inputs or {}),
             **origin_of([log.meta for log in logs], evaluation.queries),
         },
     )
-
-
-def _check_negatives(negatives: str | None, edits: Sequence[Edit]) -> None:
-    """Refuse a source of negatives that is not known, or that no edit needs."""
-    if negatives is not None and not most_negatives(edits):
-        raise UsageError("--negatives says what --insert puts in; give --insert too")
-    if negatives not in (None, OWN, MINED):
-        raise unknown("--negatives", str(negatives), (OWN, MINED))
 
 
 @dataclass(frozen=True, eq=False)

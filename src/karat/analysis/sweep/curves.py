@@ -207,7 +207,10 @@ def sweep_system(
     everyone = final.everyone
     costs = None
     if isinstance(budget, Measure):
-        costs = _latency(budget, scores.summarise(everyone)[str(budget)], depth.known)
+        # The only k that a log times is the one that was asked for.
+        summary = scores.summarise(everyone)[str(budget)]
+        costs = {"kind": str(budget), "k": depth.known, "mean": summary.mean, "n": summary.n}
+        costs |= {"ci": summary.ci and list(summary.ci), "because": summary.lacks}
     elif budget == TOKENS:
         costs = _token_costs(staged, [k for k in curves[0].at if isinstance(k, int)], measured)
     return {
@@ -255,7 +258,10 @@ def _line(
             point |= {"mean": summary.mean, "ci": summary.ci and list(summary.ci)}
             if name in best and summary.mean is not None:
                 highest = mean(best[name][mask & ~np.isnan(scores.values(name))])
-                point["headroom"] = _difference(highest, summary.mean)
+                if highest is not None:
+                    # The same sum in two orders counts as equal.
+                    equal = math.isclose(highest, summary.mean, abs_tol=_ROUNDING)
+                    point["headroom"] = 0.0 if equal else highest - summary.mean
         points.append(point)
     known = [point for point in points if point["mean"] is not None]
     values = [point["mean"] for point in known]
@@ -266,13 +272,6 @@ def _line(
         "knee_because": because,
         "area": _area(known, summaries.get(str(curve.bare))),
     }
-
-
-def _difference(highest: float | None, value: float) -> float | None:
-    """Return how far a value is below the highest; the same sum in two orders counts as equal."""
-    if highest is None or math.isclose(highest, value, abs_tol=_ROUNDING):
-        return None if highest is None else 0.0
-    return highest - value
 
 
 def _area(points: Sequence[Mapping[str, Any]], summary: Summary | None) -> dict[str, Any] | None:
@@ -361,18 +360,6 @@ def _order_decides(measure: Measure, target: Target, conventions: Conventions) -
     mapped = isinstance(gain_of(measure, conventions), Mapping)
     judged = gold_for(measure) in {"relevant", "graded"}
     return judged and not mapped and not (target.shared and by_chunk)
-
-
-def _latency(measure: Measure, summary: Summary, k: int) -> dict[str, Any]:
-    """Return the latency of a call, at the only k that a log times."""
-    return {
-        "kind": str(measure),
-        "k": k,
-        "mean": summary.mean,
-        "ci": summary.ci and list(summary.ci),
-        "n": summary.n,
-        "because": summary.lacks,
-    }
 
 
 def _token_costs(staged: Staged, ks: Sequence[int], measured: Sequence[K]) -> dict[str, Any] | None:
