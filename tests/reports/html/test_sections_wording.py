@@ -111,7 +111,7 @@ def decided(*verdicts: str) -> dict:
 
 def test_many_verdicts_are_counted_and_stand_in_one_table():
     page = page_of(decided(*["unclear"] * 8, "better", "better", "better", "worse"))
-    assert page.one("p", cls="tally").text == "1 worse, 8 unclear, 3 better"
+    assert page.one("p", cls="tally").text == "3 better, 8 unclear, 1 worse"
     assert not page.all("div", cls="banner")
     rows = table(page, "Verdicts")[1:]
     assert [row[1] for row in rows] == ["worse", *["unclear"] * 8, *["better"] * 3]
@@ -124,7 +124,7 @@ def test_three_verdicts_are_three_banners_and_gates_stay_one():
     assert not page.all("table", cls="verdicts")
     gated = page_of(decided("better", "worse", "unclear") | {"gates": [gate("s0")], "blocking": {}})
     assert [one.one("strong").text for one in gated.all("div", cls="banner")] == ["FAIL"]
-    assert gated.one("p", cls="tally").text == "1 worse, 1 unclear, 1 better"
+    assert gated.one("p", cls="tally").text == "1 better, 1 unclear, 1 worse"
 
 
 def test_a_difference_has_a_true_minus_wherever_it_stands():

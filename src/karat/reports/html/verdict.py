@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from karat.evaluation.report_text import gate_lines, headlines, unreachable
@@ -24,7 +23,7 @@ from karat.reports.html.elements import (
 
 # More reasons than these are folded.
 MOST_REASONS = 6
-# More verdicts than these go into a table, below a count.
+# Of more verdicts, those on pairs go into a table.
 MOST_BANNERS = 3
 # More rows than these scroll in a frame.
 TALL = 30
@@ -37,20 +36,18 @@ _ORDER = ("fail", "unmeasurable", "skipped", "pass")
 def verdict_of(document: Document, head: Document | None = None) -> Context:
     """Return the verdict on gates and comparisons; a report without either has none.
 
-    ``gates`` are grouped by the system that they judge. Many comparisons are ``pairs`` of a
-    table below their ``tally``; few are banners.
+    ``gates`` are grouped by the system that they judge. ``many`` banners are too many to read:
+    those about pairs are a table.
     """
     names = system_names(document)
     gates = document.get("gates", [])
     links = query_links(document, head)
-    banners, pairs = _banners(document)
-    counts = Counter(pair["word"] for pair in pairs)
+    banners = _banners(document)
     return {
         "title": _title(document),
         "about": _about(document),
         "banners": banners,
-        "tally": ", ".join(f"{n:,} {word.lower()}" for word, n in counts.items()),
-        "pairs": pairs,
+        "many": len(banners) > MOST_BANNERS,
         "findings": [link_names(sentence, links) for sentence in document.get("findings") or ()],
         "findings_of": document.get("findings_of") if len(names) > 1 else None,
         "gates": _grouped(names, gates),
@@ -80,19 +77,18 @@ def _about(document: Document) -> str:
     return " · ".join(parts)
 
 
-def _banners(document: Document) -> tuple[list[Context], list[Context]]:
-    """Return warnings and verdicts, and separately the comparisons if there are too many."""
-    banners, pairs = _warnings(document), list[Context]()
-    verdicts = headlines(document)
+def _banners(document: Document) -> list[Context]:
+    """Return warnings and verdicts, each with its reasons."""
+    banners = _warnings(document)
     never = [f"out of reach: {sentence}" for sentence in unreachable(document)]
-    for verdict in verdicts:
+    for verdict in headlines(document):
         reasons = verdict.because if verdict.pair else (*never, *verdict.because)
         banner = _banner(verdict.word, verdict.about, verdict.tone, reasons)
-        (pairs if verdict.pair and len(verdicts) > MOST_BANNERS else banners).append(banner)
-    if not banners and not pairs:
+        banners.append(banner | {"pair": verdict.pair})
+    if not banners:
         sentence = "There are no gates and no comparison, so there is no verdict."
         banners = [_banner("MEASURED", "no verdict", "plain", [sentence])]
-    return banners, pairs
+    return banners
 
 
 def _warnings(document: Document) -> list[Context]:
@@ -120,7 +116,8 @@ def _unanswered(system: Document) -> bool:
 def _banner(word: str, about: str, tone: str, because: Sequence[str]) -> Context:
     reasons = list(map(with_minus, because))
     first, more = reasons[:MOST_REASONS], reasons[MOST_REASONS:]
-    return {"word": word, "about": about, "tone": tone, "because": first, "more": more}
+    banner = {"word": word, "about": about, "tone": tone, "because": first, "more": more}
+    return banner | {"pair": False}
 
 
 def _grouped(
