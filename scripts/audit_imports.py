@@ -16,7 +16,7 @@ SOURCE = declared.ROOT / "src" / "karat"
 
 # Which part of karat may import what an extra brings.
 PARTS = {
-    "label/judge_": "judge",
+    "label/judges.py": "judge",
     "pages/charts.py": "charts",
     "recipes/minimal/search_service.py": "web",
     "reports/html/assets.py": "charts",

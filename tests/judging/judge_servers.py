@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from karat.label.judge import Judged, judge
-from karat.label.judge_model import Endpoint, Prompt
+from karat.label.judges import Endpoint, Prompt
 from karat.label.labels import Pair
 
 KEY = "sk-very-secret-0123456789"

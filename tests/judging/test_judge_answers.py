@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_servers import completion
 
-from karat.label.judge_answers import AnswerReader, FailedAnswer, GradedAnswer, Tokens
+from karat.label.judges import AnswerReader, FailedAnswer, GradedAnswer, Tokens
 
 READER = AnswerReader()
 

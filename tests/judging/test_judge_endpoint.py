@@ -23,8 +23,7 @@ from judge_servers import (
 )
 
 from karat.errors import UsageError
-from karat.label.judge_answers import FailedAnswer, GradedAnswer, JudgeCallError, JudgeGoneError
-from karat.label.judge_model import Endpoint
+from karat.label.judges import Endpoint, FailedAnswer, GradedAnswer, JudgeCallError, JudgeGoneError
 
 [PAIR] = pairs(1)
 

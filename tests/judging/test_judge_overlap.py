@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karat.label.judge_answers import FailedAnswer, GradedAnswer, Overlap
+from karat.label.judges import FailedAnswer, GradedAnswer, Overlap
 from karat.label.labels import Pair
 
 

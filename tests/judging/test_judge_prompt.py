@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from karat.errors import InputError
-from karat.label.judge_model import DEFAULT_PROMPT, Prompt, read_prompt
+from karat.label.judges import DEFAULT_PROMPT, Prompt, read_prompt
 from karat.label.labels import Pair, read_pairs
 
 PAIR = Pair("q1", "d1", "what is {text}?", 'it is {query} and {"a": 1}')

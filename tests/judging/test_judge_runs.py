@@ -25,7 +25,7 @@ from judge_servers import (
 from karat.errors import InputError
 from karat.jobs.calls import retry_wait
 from karat.label.judge import Runner, judge
-from karat.label.judge_answers import JudgeCallError, JudgeGoneError
+from karat.label.judges import JudgeCallError, JudgeGoneError
 
 
 @pytest.fixture

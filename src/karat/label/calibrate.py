@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,9 @@ def calibrate(
     >>> karat.calibrate("labels.jsonl", "qrels.txt").to_dict()["sensitivity"]["value"]
     0.5
     """
-    _check_files(judged, human, run, gold, queries)
+    refuse_two_pipes(judged, *as_list(human), run, gold, queries)
+    # A judge is not calibrated on itself.
+    refuse_repeats("", [judged, *as_list(human)])
     for_run = {"-k": k, "--gold": gold, "--run-format": run_format, "--gold-format": gold_format}
     for option, value in {**for_run, "--strict": strict}.items():
         if run is None and value:
@@ -136,7 +139,8 @@ def calibrate(
     _check_common(overall, labels, asked, top, place)
     segments: dict[str, dict[str, Any]] = {}
     if query_ids is not None:
-        people = people.of_queries(query_ids)
+        is_asked = pl.col("query_id").is_in(query_ids.implode())
+        people = replace(people, frame=people.frame.filter(is_asked))
         for column in columns:
             by_value = segments_by(query_ids, asked, column)
             parts = {each.name: pairs.of(query_ids.filter(each.mask)) for each in by_value}
@@ -191,13 +195,6 @@ class Calibration(AnalysisResult):
             names = {"by": by, "segment": value, "pairs": part["pairs"]["both"]}
             rows.append({**names, **rates, "low": low, "high": high})
         return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _check_files(judged: Any, human: Any, *others: Any) -> None:
-    """Refuse a judge that is compared with itself, and people who are named twice."""
-    people = as_list(human)
-    refuse_two_pipes(judged, *people, *others)
-    refuse_repeats("", [judged, *people])
 
 
 def _check_common(

@@ -59,10 +59,9 @@ class SideBySide:
     frame: pl.DataFrame
     left_out: int = 0
 
-    def of(self, query_ids: Iterable[str]) -> SideBySide:
+    def of(self, query_ids: pl.Series) -> SideBySide:
         """Return the pairs of some queries; ``left_out`` counts the graded pairs of others."""
-        ids = pl.Series("query_id", sorted(query_ids), dtype=pl.String)
-        frame = self.frame.filter(pl.col("query_id").is_in(ids.implode()))
+        frame = self.frame.filter(pl.col("query_id").is_in(query_ids.implode()))
         graded = pl.any_horizontal(pl.col("judge", "human").is_not_null())
         left_out = self.frame.filter(graded).height - frame.filter(graded).height
         return SideBySide(frame, left_out)

@@ -22,7 +22,8 @@ from karat.formats.json_records import parse_json
 from karat.jobs.cache import CACHE_FOLDER, JsonlCache
 from karat.jobs.calls import LONGEST_ASKED, Retries
 from karat.jobs.journal import Journal, json_lines, part_of
-from karat.label.judge_answers import (
+from karat.label.judges import (
+    Endpoint,
     FailedAnswer,
     GradedAnswer,
     Judge,
@@ -31,6 +32,7 @@ from karat.label.judge_answers import (
     Outcome,
     Overlap,
     Tokens,
+    read_prompt,
 )
 from karat.label.labels import GRADES, Pair, read_labels, read_pairs
 from karat.pages.formatting import plural
@@ -155,8 +157,6 @@ def _judge_named(kind: str, options: Mapping[str, Any]) -> Judge:
         return Overlap()
     if kind != "model":
         raise unknown("judge", kind, ("model", "overlap"))
-    from karat.label.judge_model import Endpoint, read_prompt
-
     for name in ("url", "model"):
         if options[name] is None:
             raise UsageError(f"--{name} is missing; a model needs --url URL --model NAME")

@@ -79,12 +79,13 @@ def pairs_to_label(
     frame = pl.DataFrame(list(dict.fromkeys(pairs)), dict.fromkeys(PAIR, pl.String), orient="row")
     items = []
     for row in with_texts(shuffled(frame, seed), queries, corpus).iter_rows(named=True):
-        for name, column in (("query", "query"), ("item", "text")):
-            if row[column] is None and queries is not None and corpus is not None:
-                pair = f"query {row['query_id']!r}, item {row['item_id']!r}"
-                raise InputError(f"{pair}: the {name} has no text in --queries or --corpus; add it")
-        texts = (row["query"] or "", row["text"] or "")
-        items.append(LabelItem(row["query_id"], row["item_id"], *texts, facts=_facts(row)))
+        texts = (row["query"], row["text"])
+        if None in texts and queries is not None and corpus is not None:
+            pair = f"query {row['query_id']!r}, item {row['item_id']!r}"
+            name = "query" if texts[0] is None else "item"
+            raise InputError(f"{pair}: the {name} has no text in --queries or --corpus; add it")
+        query, text = (text or "" for text in texts)
+        items.append(LabelItem(row["query_id"], row["item_id"], query, text, facts=_facts(row)))
     return items
 
 

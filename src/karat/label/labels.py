@@ -240,12 +240,6 @@ class People:
         names: list[str] = voting["rater"].unique().sort().to_list()
         return names
 
-    def of_queries(self, query_ids: Iterable[str]) -> People:
-        """Return the judgments of some queries."""
-        ids = pl.Series("query_id", sorted(query_ids), dtype=pl.String).implode()
-        frame = self.frame.filter(pl.col("query_id").is_in(ids))
-        return People(frame, self.sources, self.not_judged)
-
 
 def people_of(human: People | GoldLike | Sequence[File], *, format: str | None = None) -> People:
     """Return people's judgments, given as a table, a mapping, a file or several files."""

@@ -124,7 +124,13 @@ def next_judgments(
     """
     named = list(runs.values()) if isinstance(runs, Mapping) else as_list(runs)
     golds = as_list(gold)
-    _check_options(len(named), margin, margin_kind, within)
+    if not 1 <= len(named) <= 2:
+        raise UsageError("next takes one run, or two: the baseline and the other system")
+    for_two = {"--margin": margin, "--margin-kind": margin_kind}
+    for option, value in {"--within": within, **for_two}.items():
+        if value is not None and (option in for_two) is (len(named) == 1):
+            number = "two runs" if option in for_two else "one run"
+            raise UsageError(f"{option} is for {number}")
     refuse_repeats("--gold ", golds)
     refuse_two_pipes(*named, *golds, queries, corpus)
     kind: Any = margin_kind or "relative"
@@ -187,19 +193,6 @@ class NextJudgments(PairsToJudge):
     def to_frame(self) -> pl.DataFrame:
         """Return the pairs to judge, the most informative first."""
         return pl.DataFrame(self.body["next"], infer_schema_length=None)
-
-
-def _check_options(
-    runs: int, margin: float | None, margin_kind: str | None, within: float | None
-) -> None:
-    """Refuse an option that has no effect for this number of runs."""
-    if not 1 <= runs <= 2:
-        raise UsageError("next takes one run, or two: the baseline and the other system")
-    if runs == 2 and within is not None:
-        raise UsageError("--within is for one run; with two the verdict decides when to stop")
-    for option, value in (("--margin", margin), ("--margin-kind", margin_kind)):
-        if runs == 1 and value is not None:
-            raise UsageError(f"{option} is for two runs; with one --within decides when to stop")
 
 
 def _measure(text: str | None, conventions: Conventions) -> Measure:
@@ -469,11 +462,12 @@ def _sign(gain: float) -> int:
 
 def _cannot_tell(scores: Sequence[Scores]) -> str | None:
     """Return why the numbers say nothing about a run: it hardly answered."""
-
-    def is_silent(counts: Any) -> bool:
-        return not counts.scored and counts.missing + counts.failed_calls >= counts.queries
-
-    silent = [label(run.system) for run in scores if is_silent(run.counts)]
+    silent = [
+        label(run.system)
+        for run in scores
+        if not run.counts.scored
+        and run.counts.missing + run.counts.failed_calls >= run.counts.queries
+    ]
     if silent:
         return f"not one query of {' and '.join(silent)} could be scored"
     partial = [label(run.system) for run in scores if run.partial]

@@ -157,18 +157,15 @@ class PairsToJudge(AnalysisResult):
 
     def check_texts(self) -> None:
         """Raise MissingInputError if a pair lacks a text; say which file would help."""
-        for column, key, name, noun, whose in (
-            ("query", "query_id", "queries", "queries", "that the runs answer"),
-            ("text", "item_id", "corpus", "items", "that the runs searched"),
-        ):
+        for column, key, name in (("query", "query_id", "queries"), ("text", "item_id", "corpus")):
             lacking = self.pairs.filter(pl.col(column).is_null())[key].unique().sort()
             if len(lacking):
-                source = self.inputs.get(name)
+                source, noun = self.inputs.get(name), "queries" if column == "query" else "items"
                 place = "" if source is None else f"{source.name}: "
                 count = f"{len(lacking):,} of {self.pairs[key].n_unique():,} {noun}"
                 raise MissingInputError(
-                    f"{place}{count} (such as {lacking[0]!r}) of the pool have no text; give the"
-                    f" --{name} {whose}, or keep pairs with their ids alone: --without-texts"
+                    f"{place}{count} (such as {lacking[0]!r}) of the pool have no text; add it"
+                    f" with --{name}, or keep ids alone: --without-texts"
                 )
 
 
