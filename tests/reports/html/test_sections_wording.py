@@ -66,7 +66,7 @@ def test_a_gate_on_the_mean_colours_by_the_interval_and_says_that_it_is_on_the_m
         "above": ("good", "above limit"),
         "few": ("unsure", "no interval"),
     }
-    assert heat.measures == [("R@5", "against the gate mean R@5 >= 0.3")]
+    assert heat.measures == [("R@5", "its gates")]
 
 
 def test_a_failed_call_costs_nothing_where_the_query_is_apart():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
 
@@ -69,11 +67,6 @@ def signed_change(value: float | None) -> str:
     return with_minus(change(0.0 if nothing else value))
 
 
-# Queries are listed in brackets, as in "(q_051, q_052 …)"; classes have an underscore.
-_NAMED = re.compile(r"(\([^()]+\)|\b[a-z]+(?:_[a-z]+)+\b)")
-_LISTED = re.compile(r"(\(|\)|, | …)")
-
-
 def link_to(**filters: str) -> str:
     """Return the link to the queries that a table of queries shows under these filters.
 
@@ -107,16 +100,11 @@ def link_names(sentence: str, links: Mapping[str, str]) -> list[tuple[str, str]]
     >>> link_names("2 miss (q_1, q_2 …) by low_rank", {"q_1": "#q=q_1"})
     [('2 miss (', ''), ('q_1', '#q=q_1'), (', q_2 …) by low_rank', '')]
     """
-    pieces: list[tuple[str, str]] = []
-    for place, piece in enumerate(_NAMED.split(sentence)):
-        # Every second piece is a list in brackets or a class.
-        parts = _LISTED.split(piece) if place % 2 else [piece]
-        pieces += [(part, links.get(part, "") if place % 2 else "") for part in parts]
-    texts = []
-    for link, group in groupby(pieces, key=itemgetter(1)):
-        text = "".join(piece for piece, _ in group)
-        texts += [(with_minus(text), link)] if text else []
-    return texts
+    names = "|".join(map(re.escape, sorted(links, key=len, reverse=True)))
+    # Queries are listed in brackets, as in "(q_051, q_052 …)"; classes have an underscore.
+    listed = rf"(?:(?<=\()|(?<=, ))(?:{names})(?=,|\)| …)|\b(?=[a-z]+_)(?:{names})\b"
+    pieces = re.split(f"({listed})", sentence) if links else [sentence]
+    return [(with_minus(piece), links.get(piece, "")) for piece in pieces if piece]
 
 
 # Room for half a mark at both ends.

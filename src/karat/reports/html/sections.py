@@ -186,39 +186,14 @@ def _dominant(items: Sequence[Document]) -> list[tuple[str, str, Drawing]]:
     ]
 
 
-# What each convention decides, with its values in brackets.
-_DECIDES = {
-    "profile": "which tool's definitions the measures follow",
-    "order": "what ranks the hits: their score or their logged rank",
-    "ties": "the order of equal scores: by item id (id-asc, id-desc) or as in the file (given)",
-    "repeats": "a repeated item keeps its place and earns nothing (keep), or is left out (drop)",
-    "missing": "a query without results counts as the worst value (zero) or not at all (skip)",
-    "empty_gold": "a query without relevant gold is counted separately (apart) or as 0 (zero)",
-    "level": "what the gold judges: items, documents or spans of characters",
-    "rel": "the lowest grade that is relevant",
-    "gain": "what a grade is worth to DCG, nDCG and CG: itself (linear) or 2^grade - 1 (exp)",
-    "depth": "how many hits per query count",
-    "cover": "how much of a span must be covered for it to be found",
-    "k": "the k of measures such as R@k, for queries without their own",
-    "interval": "Gaffke's intervals and inverted tests (gaffke), or the bootstrap (percentile)",
-    "unit": "what is resampled: queries, or groups such as conversations",
-    "ci": "the confidence level of intervals",
-    "boot": "resamples per interval",
-    "permutations": "permutations per test",
-    "seed": "the seed of resampling",
-    "versions": "the order of versions that are not dates",
-}
-
-
 def provenance_of(document: Document) -> Context:
     """Return inputs with their digests, conventions in words, and artifacts of the systems."""
-    tool, conventions = document["tool"], document["conventions"]
-    # A stored document has its conventions sorted.
-    names = [name for name in dict.fromkeys([*_DECIDES, *conventions]) if name in conventions]
+    tool = document["tool"]
+    conventions = [[name, _value(document, name)] for name in document["conventions"]]
     return {
         "tool": f"{tool['name']} {tool['version']}, document version {document['schema_version']}",
         "inputs": _inputs(document.get("inputs")),
-        "conventions": [(name, _value(document, name), _DECIDES.get(name, "")) for name in names],
+        "conventions": [["convention", "value"], *conventions],
         "summary": conventions_lines(document),
         "artifacts": artifact_table(document),
     }

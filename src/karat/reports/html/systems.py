@@ -17,7 +17,6 @@ from karat.evaluation.segments import CROSS, SMALL
 from karat.measure.names import definition_named
 from karat.pages.formatting import (
     figure,
-    gate_name,
     interval,
     label,
     number_range,
@@ -263,6 +262,7 @@ def _heat_map(document: Document, head: Document | None, column: str) -> Context
     deltas = _by_segment(compared, column, "measure", "system")
     segments = [system.get("segments", {}).get(column, {}) for system in systems]
     names = dict.fromkeys([primary_name(document, head), *(name for _, name in limits)])
+    gated = {*overall, *(name for _, name in limits)}
     measures = [
         name
         for name in names
@@ -288,20 +288,14 @@ def _heat_map(document: Document, head: Document | None, column: str) -> Context
         lines.append({"value": value, "n": n, "cells": cells, "link": link})
     return {
         "column": column,
-        "measures": [(name, _against(limits, overall.get(name), name)) for name in measures],
+        "measures": [
+            (name, "its gates" if name in gated else "the system's own mean over all queries")
+            for name in measures
+        ],
         "names": system_names(document),
         "lines": lines,
         "compared": any(cell and cell["delta"] for line in lines for cell in line["cells"]),
     }
-
-
-def _against(limits: Rows, overall: Document | None, measure: str) -> str:
-    """Return what the colours of a measure mean."""
-    gates = [gate for (_, name), gate in limits.items() if name == measure]
-    names = sorted({gate_name({**gate, "segment": None}) for gate in gates})
-    texts = [f"the gate of each segment ({', '.join(names)})"] if names else []
-    texts += [] if overall is None else [f"the gate {gate_name(overall)}"]
-    return "against " + (", else ".join(texts) or "the system's own mean over all queries")
 
 
 def _heat(
