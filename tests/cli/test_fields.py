@@ -191,7 +191,7 @@ def test_an_index_of_one_mapping_is_not_used_for_another(place):
         ),
         (
             ["--field", "gold=gold_ids", *LOG, "--field", "corpus.item_id=pid"],
-            "no corpus was given",
+            "no input of kind corpus has a column 'pid'",
         ),
         (["--field", "gold"], "FIELD=COLUMN"),
         (["--field", "gold=gold_ids", "--engine", "spark"], "--engine local"),

@@ -246,7 +246,18 @@ def _add_searches(
             for query_id, text in inputs.texts:
                 lists[query_id] = engine.rank(text, inputs.k)
                 bar.advance(1)
-        _note_lists(engine, lists, inputs, name)
+        # Settings without effect, and queries that a config cannot search for.
+        settings, rules = engine.settings, engine.rules
+        inputs.notes.extend(f"config {name}: {note}" for note in rules.notes())
+        limit = settings.sim_threshold
+        empty = sum(not ranked.candidates for ranked in lists.values())
+        inputs.note(
+            f"config {name}: queries without a candidate above sim_threshold {limit}", empty
+        )
+        wordless = sum(not rules.words(text) for _, text in inputs.texts) if settings.fuses else 0
+        inputs.note(
+            f"config {name}: queries without a word, whose lexical ranking is by id", wordless
+        )
         run = Run.from_dict({query_id: ranked.item_ids for query_id, ranked in lists.items()})
         inputs.add(name, run, config.document.path, config.document.digest)
         inputs.searches[name] = _Search(config.settings, lists)
@@ -291,20 +302,6 @@ def _notes_on_gold(queries: Queries, gold: Gold) -> list[str]:
         "judged queries that are not in the queries file, which are left out": judged - query_ids,
     }
     return [f"{message}: {len(ids)}" for message, ids in sets.items() if ids]
-
-
-def _note_lists(
-    engine: QualityEngine, lists: Mapping[str, RankedItems], inputs: _Inputs, name: str
-) -> None:
-    """Note settings without effect and queries that a config cannot search for."""
-    settings, rules = engine.settings, engine.rules
-    inputs.notes.extend(f"config {name}: {note}" for note in rules.notes())
-    limit = settings.sim_threshold
-    empty = sum(not ranked.candidates for ranked in lists.values())
-    inputs.note(f"config {name}: queries without a candidate above sim_threshold {limit}", empty)
-    wordless = sum(not rules.words(text) for _, text in inputs.texts) if settings.fuses else 0
-    message = f"config {name}: queries without a word, whose lexical ranking is by id"
-    inputs.note(message, wordless)
 
 
 def read_queries(path: str) -> Queries:

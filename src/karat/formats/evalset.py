@@ -191,7 +191,11 @@ def write_queries_of(write: Callable[..., None], queries: Queries, path: str | P
 def gold_of(queries: Iterable[JudgedQuery], file: Input, duplicates: Duplicates) -> Gold:
     """Return the gold of an eval set; queries without any gold are still its queries."""
     queries = _with_unique_ids(queries, file)
-    answerable = [query for query in queries if not _is_true(query.attributes.get("no_answer"))]
+    answerable = [
+        query
+        for query in queries
+        if str(query.attributes.get("no_answer")).strip().casefold() not in ("true", "yes", "1")
+    ]
     if answerable and not any(query.has_gold_key or query.gold for query in answerable):
         raise no_gold_error([query.attributes for query in answerable], file.name)
     rows = [
@@ -201,10 +205,6 @@ def gold_of(queries: Iterable[JudgedQuery], file: Input, duplicates: Duplicates)
     ]
     ids = [query.query_id for query in queries]
     return gold_of_rows(rows, file, duplicates=duplicates, query_ids=ids)
-
-
-def _is_true(value: Any) -> bool:
-    return value is True or str(value).strip().casefold() in ("true", "yes", "1")
 
 
 def _with_unique_ids(queries: Iterable[JudgedQuery], file: Input) -> list[JudgedQuery]:

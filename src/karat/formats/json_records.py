@@ -226,14 +226,11 @@ def _column(name: str, values: list[Any]) -> pl.Series:
     if float in types and types <= {int, float} and not too_large:
         numbers = [None if value is None else float(value) for value in values]
         return pl.Series(name, numbers, dtype=pl.Float64)
-    if types == {list} and all(map(_is_flat, values)):
+    items = (item for value in values for item in value or ()) if types == {list} else ()
+    if types == {list} and not any(isinstance(item, (list, dict)) for item in items):
         texts = [None if value is None else [to_text(item) for item in value] for value in values]
         return pl.Series(name, texts, dtype=pl.List(pl.String))
     return pl.Series(name, [None if v is None else to_text(v) for v in values], dtype=pl.String)
-
-
-def _is_flat(value: Any) -> bool:
-    return value is None or not any(isinstance(item, (list, dict)) for item in value)
 
 
 def gold_of_rows(

@@ -324,7 +324,9 @@ class HitLists:
             return
         columns = _usual_columns(entries)
         if columns is None:
-            columns = _checked_columns(entries, record)
+            hits = [_hit(entry, rank, record) for rank, entry in enumerate(entries, 1)]
+            keys = dict.fromkeys(chain.from_iterable(hits))
+            columns = {key: [hit.get(key) for hit in hits] for key in keys}
         names = columns["item_id"]
         if self.strict and len(set(names)) < len(names):
             duplicate = next(name for i, name in enumerate(names) if name in names[:i])
@@ -390,14 +392,8 @@ def _all_finite(values: list[Any]) -> bool:
         return False
 
 
-def _checked_columns(entries: list[Any], record: Record) -> Columns:
-    """Return the columns of hits of any form, each value checked."""
-    hits = [_hit(entry, rank, record) for rank, entry in enumerate(entries, 1)]
-    names = dict.fromkeys(chain.from_iterable(hits))
-    return {name: [hit.get(name) for hit in hits] for name in names}
-
-
 def _hit(entry: Any, rank: int, record: Record) -> dict[str, Any]:
+    """Return a hit of any form by the names of its columns, each value checked."""
     if isinstance(entry, str):
         entry = {"chunk_id": entry}
     entry = record.as_object(entry, "a hit")

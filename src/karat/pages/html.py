@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from html import escape
 
 from karat.pages.formatting import PART, label
@@ -17,7 +16,19 @@ _STYLE = (
 
 def page_html(page: Page) -> str:
     """Return the page as a fragment of HTML."""
-    return "\n".join(_parts(page))
+    parts = []
+    for sentence in page.sentences:
+        parts.append(f"<p><strong>{escape(label(sentence.text))}</strong></p>")
+        parts += [f"<p>{escape(label(reason))}</p>" for reason in sentence.reasons]
+    for section in page.sections:
+        if section.title:
+            parts.append(f"<h2>{escape(label(section.title))}</h2>")
+        if section.grid is not None:
+            parts.append(table_html(section.grid))
+        parts += [f"<p>{escape(label(line))}</p>" for line in section.lines]
+    return "\n".join(
+        [*parts, *(f"<p><small>{escape(label(line))}</small></p>" for line in page.notes)]
+    )
 
 
 def page_document(page: Page) -> str:
@@ -33,7 +44,9 @@ def page_document(page: Page) -> str:
 def table_html(grid: Grid) -> str:
     """Return a table; numbers are aligned right."""
     words = word_columns(grid)
-    header, *rows = ([_cell(text) for text in row] for row in grid)
+    header, *rows = (
+        [escape(label(text.replace(PART, " ").strip())) for text in row] for row in grid
+    )
     align = ["" if place in words else ' style="text-align:right"' for place in range(len(header))]
     head = "".join(f"<th{how}>{cell}</th>" for how, cell in zip(align, header, strict=True))
     body = "\n".join(
@@ -43,20 +56,3 @@ def table_html(grid: Grid) -> str:
         for row in rows
     )
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-
-
-def _parts(page: Page) -> Iterator[str]:
-    for sentence in page.sentences:
-        yield f"<p><strong>{escape(label(sentence.text))}</strong></p>"
-        yield from (f"<p>{escape(label(reason))}</p>" for reason in sentence.reasons)
-    for section in page.sections:
-        if section.title:
-            yield f"<h2>{escape(label(section.title))}</h2>"
-        if section.grid is not None:
-            yield table_html(section.grid)
-        yield from (f"<p>{escape(label(line))}</p>" for line in section.lines)
-    yield from (f"<p><small>{escape(label(line))}</small></p>" for line in page.notes)
-
-
-def _cell(text: str) -> str:
-    return escape(label(text.replace(PART, " ").strip()))

@@ -71,13 +71,7 @@ def csv_cell(text: str) -> str:
 
 def csv_table(frame: pl.DataFrame) -> bytes:
     """Return a table as CSV with a header; what is null is empty."""
-    texts = {name: _safe(frame[name]) for name, kind in frame.schema.items() if kind == pl.String}
-    return frame.with_columns(**texts).write_csv().encode()
-
-
-def _safe(column: pl.Series) -> pl.Series:
-    values = column.unique().to_list()
-    changed = {
-        value: cell for value in values if value is not None and (cell := csv_cell(value)) != value
-    }
-    return column.replace(changed) if changed else column
+    texts = frame.select(pl.col(pl.String))
+    cells = {value: csv_cell(value) for column in texts for value in column.unique().drop_nulls()}
+    changed = {value: cell for value, cell in cells.items() if cell != value}
+    return frame.with_columns(texts.select(pl.all().replace(changed))).write_csv().encode()

@@ -7,8 +7,6 @@ import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ RECIPES = {
     "minimal": "a /search service, started and searched: hit rate, recall, misses",
     "first": "the small set that the pages of the documentation use",
 }
-_SKIPPED = ("__pycache__",)
 
 
 @dataclass(frozen=True)
@@ -102,17 +99,11 @@ def init(
 
 def recipe_files(recipe: str) -> Iterator[tuple[str, bytes]]:
     """Yield every file of a recipe by its path in the folder."""
-    yield from sorted(_under(files("karat") / "recipes" / recipe, ""))
-
-
-def _under(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
-    for entry in folder.iterdir():
-        if entry.name in _SKIPPED:
-            continue
-        if entry.is_dir():
-            yield from _under(entry, f"{prefix}{entry.name}/")
-        else:
-            yield f"{prefix}{entry.name}", entry.read_bytes()
+    folder = Path(__file__).parents[1] / "recipes" / recipe
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    for name in sorted(names):
+        if "__pycache__" not in name:
+            yield name, (folder / name).read_bytes()
 
 
 def _content(path: Path) -> bytes | None:
