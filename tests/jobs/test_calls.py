@@ -67,7 +67,7 @@ def test_a_rate_limit_spaces_calls_and_a_stop_ends_the_wait():
 def test_waits_double_up_to_a_limit_and_respect_the_service():
     assert [retry_wait(tries) for tries in range(3)] == [0.5, 1.0, 2.0]
     assert retry_wait(50) == 30.0
-    assert retry_wait(0, asked=100.0) == 100.0
+    assert retry_wait(0, least=100.0) == 100.0
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-3", "nan", "inf"])

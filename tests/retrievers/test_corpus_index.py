@@ -188,7 +188,7 @@ def test_what_a_name_says_of_the_layout_counts(tmp_path, cache):
 
 def test_another_version_of_the_library_has_another_index(corpus, cache, monkeypatch):
     open_index(corpus, cache)
-    monkeypatch.setattr(corpus_index, "_library_version", lambda: "9.9")
+    monkeypatch.setattr(corpus_index, "library_versions", lambda name: {name: "9.9"})
     open_index(corpus, cache)
     assert len(parts_of(cache)) == 2
 

@@ -76,15 +76,15 @@ class Retries:
                 return outcome
 
 
-def retry_wait(tries: int, asked: float | None = None) -> float:
+def retry_wait(tries: int, least: float = 0.0) -> float:
     """Return the seconds before retry number ``tries``, counted from 0.
 
     The wait doubles each time up to 30 s, and is at least what the service asked for.
 
-    >>> [retry_wait(tries) for tries in (0, 1, 10)], retry_wait(0, asked=4.0)
+    >>> [retry_wait(tries) for tries in (0, 1, 10)], retry_wait(0, least=4.0)
     ([0.5, 1.0, 30.0], 4.0)
     """
-    return max(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**tries), asked or 0.0)
+    return max(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**tries), least)
 
 
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:

@@ -68,7 +68,8 @@ def _spellings(value: str) -> Iterable[str]:
         encoded = {quote(text, "", errors=lone), quote(text, errors=lone)}
         encoded.add(quote_plus(text, errors=lone))
         lower_hex = {
-            re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), one) for one in encoded
+            re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), spelling)
+            for spelling in encoded
         }
         spellings |= encoded | lower_hex
         spellings |= {json.dumps(text)[1:-1], repr(text)[1:-1], html.escape(text)}

@@ -262,9 +262,11 @@ class Template:
             context.secrets["url"] = packed
             headers["Authorization"] = f"Basic {packed}"
         replaced = {name.lower() for name in options.headers}
-        kept = {name: text for name, text in headers.items() if name.lower() not in replaced}
-        given = {name: _expanded(as_text(text), context) for name, text in options.headers.items()}
-        self.headers = {**kept, **given}
+        self.headers = {
+            name: text for name, text in headers.items() if name.lower() not in replaced
+        }
+        for name, text in options.headers.items():
+            self.headers[name] = _expanded(as_text(text), context)
 
     def filled(
         self, query: Query, k: int

@@ -68,8 +68,8 @@ def make(options: SparseOptions, context: BuildContext, parts: Mapping[str, Find
         (terms,) = _terms(model, model.run("query_embed", valid_unicode(query.text)))
         embedded = time.perf_counter()
         scores = index.scores(terms)
-        found = np.flatnonzero(scores)
-        rows = found[top_rows(scores[found], k)]
+        sharing = np.flatnonzero(scores)
+        rows = sharing[top_rows(scores[sharing], k)]
         hits = items.hits(rows, scores[rows])
         searched = time.perf_counter()
         return Answer(
