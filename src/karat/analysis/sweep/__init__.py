@@ -143,8 +143,8 @@ class Sweep(Analysis):
 
     def to_frame(self) -> pl.DataFrame:
         """Return one row per system, segment, measure and k; what was not measured is null."""
-        rows = [row for system in self.body["systems"] for row in _frame_rows(system)]
-        return pl.DataFrame(rows, schema=_COLUMNS)
+        points = [point for system in self.body["systems"] for point in _points(system)]
+        return pl.DataFrame(points, schema=_COLUMNS)
 
     @property
     def unmeasured(self) -> str | None:
@@ -155,19 +155,20 @@ class Sweep(Analysis):
         return super().unmeasured or "no list is deep enough for any of the cut-offs"
 
 
-def _frame_rows(system: Document) -> Iterator[dict[str, Any]]:
+def _points(system: Document) -> Iterator[dict[str, Any]]:
+    """Yield every point of every curve, and what each k costs."""
     groups = [(None, None, system["measures"])]
     for column, values in system["segments"].items():
         groups += [(column, value, lines) for value, lines in values.items()]
     curves = [
-        (column, value, name, line["points"])
+        (column, value, name, line)
         for column, value, lines in groups
         for name, line in lines.items()
     ]
     if budget := system["budget"]:
-        curves.append((None, None, budget["kind"], budget.get("points", [budget])))
-    for column, value, name, points in curves:
-        for point in points:
+        curves.append((None, None, budget["kind"], {"points": [budget], "knee": None, **budget}))
+    for column, value, name, line in curves:
+        for point in line["points"]:
             low, high = point["ci"] or (None, None)
             yield {
                 "system": system["name"],
@@ -179,6 +180,7 @@ def _frame_rows(system: Document) -> Iterator[dict[str, Any]]:
                 "ci_low": low,
                 "ci_high": high,
                 "beyond_log": point.get("beyond_log", False),
+                "knee": point["k"] == line["knee"],
             }
 
 
@@ -318,7 +320,8 @@ def sweep_chart(document: Document) -> Spec:
     To the right, a column of panels for each system and segment column. The point from which
     a line is flat is ringed; what lies beyond a log is not drawn.
     """
-    rows = list(_chart_rows(document["systems"]))
+    # Where every list is empty, a latency has no place on the axis.
+    rows = [row for row in _chart_rows(document["systems"]) if row["place"]]
     in_tokens = isinstance(document["ks"][0], str)
     sizes = [size_of(k) for k in document["ks"]]
     places = [] if in_tokens else [row["place"] for row in rows]
@@ -351,25 +354,18 @@ def _chart_rows(systems: Sequence[Document]) -> Iterator[dict[str, Any]]:
     """Yield every point, with the column of panels, the measure and the line it belongs to."""
     for system in systems:
         whose = f", {label(system['name'])}" if len(systems) > 1 else ""
-        groups = {"all queries": {system["name"]: system["measures"]}}
-        groups |= {f"by {label(name)}{whose}": rows for name, rows in system["segments"].items()}
-        lines = [
-            (group, measure, who, line)
-            for group, measures_of in groups.items()
-            for who, measures in measures_of.items()
-            for measure, line in measures.items()
-        ]
-        budget = system["budget"]
-        if budget and budget.get("k", 0) is not None:
-            kind = TOKENS if budget["kind"] == TOKENS else f"{budget['kind']} (ms)"
-            cost = {"points": budget.get("points", [budget]), "knee": None}
-            lines.append(("all queries", kind, system["name"], cost))
-        for group, measure, who, line in lines:
-            for point in line["points"]:
-                low, high = point["ci"] or (None, None)
-                row = {"group": group, "measure": measure, "who": label(who)}
-                row |= {"mean": point["mean"], "low": low, "high": high}
-                yield row | {"place": size_of(point["k"]), "knee": point["k"] == line["knee"]}
+        for point in _points(system):
+            column, measure = point["segment"], point["measure"]
+            yield {
+                "group": "all queries" if column is None else f"by {label(column)}{whose}",
+                "measure": f"{measure} (ms)" if measure.startswith("latency.") else measure,
+                "who": label(system["name"] if column is None else point["value"]),
+                "place": size_of(point["k"]),
+                "mean": point["mean"],
+                "low": point["ci_low"],
+                "high": point["ci_high"],
+                "knee": point["knee"],
+            }
 
 
 def _panel(names: Sequence[str], rows: Sequence[Mapping[str, Any]], axes: Spec) -> Spec:
