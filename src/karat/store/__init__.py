@@ -27,7 +27,6 @@ from karat.store.records import (
     NotStoredError,
     RestoredEvaluation,
     SavedEvaluation,
-    StoredNames,
     TrendPoint,
     checked_tags,
 )
@@ -55,7 +54,6 @@ __all__ = [
     "Revision",
     "SavedEvaluation",
     "Store",
-    "StoredNames",
     "TrendPoint",
     "checked_tags",
     "find_same_run",

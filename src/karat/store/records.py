@@ -85,7 +85,7 @@ class SavedEvaluation:
             },
             "conventions": dict(self.conventions),
             "inputs": {
-                kind: source and _input(source)
+                kind: source and {"name": source.name, "sha256": source.sha256}
                 for kind, source in (
                     ("run", self.run),
                     ("gold", self.gold),
@@ -171,10 +171,6 @@ def _mean_and_ci(summary: Summary) -> dict[str, Any]:
 def _finite(value: float | None) -> float | None:
     """Return a number, or None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def _input(source: Source) -> dict[str, Any]:
-    return {"name": source.name, "sha256": source.sha256}
 
 
 @dataclass(frozen=True, slots=True)
