@@ -15,8 +15,8 @@ from karat.data.columns import join_spans, mapping_hint
 from karat.data.tables import Corpus, Gold, Queries
 from karat.measure.conventions import ANY_GRADE, Conventions
 from karat.measure.kernels.lists import in_time
-from karat.measure.misfits import spelling_difference
 from karat.measure.prepare import Prepared
+from karat.measure.spelling import spelling_difference
 from karat.pages.formatting import plural
 
 Level = Literal["error", "warning", "note"]

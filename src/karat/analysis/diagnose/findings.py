@@ -128,7 +128,7 @@ def findings(
     columns = [By.parse(column) for column in by]
     check_by(queries, columns)
     case = Case(staged, queries, thresholds or Thresholds(), baseline, columns)
-    found: list[Finding] = []
+    problems: list[Finding] = []
     quiet, unchecked = [], {}
     for name, (check, advice) in RULES.items():
         try:
@@ -138,22 +138,22 @@ def findings(
             continue
         for text, figures, special in observations:
             look_at = special or advice
-            found.append(Finding(name, f"{text}; look at {look_at}", figures, look_at))
+            problems.append(Finding(name, f"{text}; look at {look_at}", figures, look_at))
         if not observations:
             quiet.append(name)
-    return Findings(tuple(found), tuple(quiet), unchecked)
+    return Findings(tuple(problems), tuple(quiet), unchecked)
 
 
-def to_fix(found: Sequence[Finding], decision: Decision | None) -> list[str]:
+def to_fix(problems: Sequence[Finding], decision: Decision | None) -> list[str]:
     """Return what to fix next, a sentence per problem: segments that the change hurts come first.
 
     A segment that is hurt and also scores below the others is one problem.
     """
     if decision is None:
-        return [finding.sentence for finding in found]
+        return [finding.sentence for finding in problems]
     gaps = {
         (finding.figures["column"], finding.figures["segment"]): finding
-        for finding in found
+        for finding in problems
         if finding.rule == "segment_gap"
     }
     sentences, merged = [], []
@@ -169,7 +169,7 @@ def to_fix(found: Sequence[Finding], decision: Decision | None) -> list[str]:
             text += f"; {name} is {inside} there and {others} for the other"
             text += f" {gap.figures['n_rest']} queries; look at {gap.look_at}"
         sentences.append(text)
-    return [*sentences, *(finding.sentence for finding in found if finding not in merged)]
+    return [*sentences, *(finding.sentence for finding in problems if finding not in merged)]
 
 
 def findings_sections(document: Mapping[str, Any]) -> list[Section]:
