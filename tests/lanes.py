@@ -66,7 +66,7 @@ FAST = (
     "tests/recipes/test_rag_data.py",
     "tests/retrievers/test_http_start.py::test_a_service_is_started_asked_and_stopped",
     "tests/retrievers/test_http_start.py::test_what_cannot_be_meant_is_refused",
-    "tests/web/test_runs_api.py::test_an_evaluation_runs_is_told_in_order",
+    "tests/web/test_runs_api.py::test_an_evaluation_is_watched_to_its_end",
     "tests/web/test_serve.py::test_it_says_where_it_is_answers_and_ends",
 )
 
