@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -146,18 +146,17 @@ def ab(
     else:
         corpus_digest = _add_searches([config_a, config_b], corpus, inputs, open_bar)
     traces: dict[Path, list[Mapping[str, Any]]] = {}
-    for name, search in inputs.searches.items() if emit_traces else ():
+    for name, (settings, lists) in inputs.searches.items() if emit_traces else ():
         rows = [
             trace
             for query_id, text in inputs.texts
-            if (trace := trace_of(search.settings, text, search.lists[query_id], os.environ))
+            if (trace := trace_of(settings, text, lists[query_id], os.environ))
         ]
         if rows:
-            folder = Path(trace_dir or trace_folder(search.settings))
+            folder = Path(trace_dir or trace_folder(settings))
             traces.setdefault(folder, []).extend(rows)
         else:
-            reason = _why_no_traces(search.settings)
-            inputs.notes.append(f"config {name}: no traces: {reason}")
+            inputs.notes.append(f"config {name}: no traces: {_why_no_traces(settings)}")
     report = ab_document(
         *inputs.sides,
         k=k,
@@ -179,13 +178,6 @@ def _verdict(scores: Sequence[Scores]) -> list[Sentence]:
     ]
 
 
-class _Search(NamedTuple):
-    """What a config found, by query."""
-
-    settings: QualitySettings
-    lists: Mapping[str, RankedItems]
-
-
 @dataclass(frozen=True)
 class _Inputs:
     """Queries and judgments, and what the two configs made of them so far."""
@@ -196,7 +188,10 @@ class _Inputs:
     sides: list[Side] = field(default_factory=list)
     scores: list[Scores] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    searches: dict[str, _Search] = field(default_factory=dict)
+    searches: dict[str, tuple[QualitySettings, Mapping[str, RankedItems]]] = field(
+        default_factory=dict
+    )
+    """The settings of each config that was searched with, and what it found by query."""
 
     @property
     def texts(self) -> list[tuple[str, str]]:
@@ -260,7 +255,7 @@ def _add_searches(
         )
         run = Run.from_dict({query_id: ranked.item_ids for query_id, ranked in lists.items()})
         inputs.add(name, run, config.document.path, config.document.digest)
-        inputs.searches[name] = _Search(config.settings, lists)
+        inputs.searches[name] = (config.settings, lists)
     query_ids = {query_id for query_id, _ in inputs.texts}
     judged = inputs.gold.frame.filter(pl.col("query_id").is_in(query_ids) & (pl.col("grade") > 0))
     absent = {*judged["item_id"]} - {*corpus.frame["item_id"]}

@@ -317,7 +317,9 @@ _GOLD_LIKE = re.compile(
     r"|(chunk|doc|document|passage|context|item|memory|scene)s?([_-]?(id|no)s?)?$",
     re.IGNORECASE,
 )
-_LONGEST_ID, _MOST_SHOWN = 200, 20
+# An id, not the text of an answer.
+_ID_LIKE = re.compile(r"\S{1,200}")
+_MOST_SHOWN = 20
 
 
 def no_gold_error(rows: Sequence[Mapping[str, Any]], where: str) -> NoGoldError:
@@ -348,12 +350,6 @@ def gold_like(examples: Mapping[str, Any]) -> list[str]:
             continue
         if isinstance(from_text(value), (list, dict)):
             lists.append(name)
-        elif _is_id(value):
+        elif type(value) in (str, int) and _ID_LIKE.fullmatch(str(value)):
             single.append(name)
     return lists + single
-
-
-def _is_id(value: Any) -> bool:
-    if isinstance(value, str):
-        return 0 < len(value) <= _LONGEST_ID and not any(map(str.isspace, value))
-    return isinstance(value, int) and not isinstance(value, bool)

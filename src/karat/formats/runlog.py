@@ -186,7 +186,13 @@ class CallReader:
     def call(self, record: Record, lists: HitLists) -> dict[str, Any]:
         """Return one line as a call and add its hits to ``lists``, unless the call failed."""
         value = record.value
-        _check_version(record)
+        version = value.get(VERSION_KEY)
+        # A line without a version has the first.
+        if version is not None and not (is_number(version) and version == RUN_LOG_VERSION):
+            raise record.error(
+                f"{VERSION_KEY} is {preview(version)}; this karat reads version "
+                f"{RUN_LOG_VERSION}: update karat, write {RUN_LOG_VERSION}, or leave the key out"
+            )
         query_id = record.as_id(value.get("query_id"), "query_id")
         if query_id in self.seen:
             raise record.error(
@@ -242,17 +248,6 @@ def _amounts(record: Record) -> dict[str, float]:
             if number is not None:
                 amounts[f"{prefix}.{stage}"] = record.as_amount(number, f"{key}.{stage}")
     return amounts
-
-
-def _check_version(record: Record) -> None:
-    """Refuse a line of a later schema version; a line without a version has the first."""
-    version = record.value.get(VERSION_KEY)
-    if version is None or (is_number(version) and version == RUN_LOG_VERSION):
-        return
-    raise record.error(
-        f"{VERSION_KEY} is {preview(version)}; this karat reads version {RUN_LOG_VERSION}: update "
-        f"karat, write {RUN_LOG_VERSION}, or leave the key out"
-    )
 
 
 def check_facts(meta: Mapping[str, Any], where: str) -> None:
