@@ -130,7 +130,7 @@ def test_what_passes_is_tried_again_and_what_does_not_is_not(tmp_path, quick):
 
 
 def test_waits_double_up_to_a_limit_and_are_as_long_as_was_asked_for():
-    assert [retry_wait(tries, None) for tries in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert [retry_wait(tries) for tries in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert retry_wait(0, 12.5) == 12.5
     assert retry_wait(3, 1.0) == 4
 

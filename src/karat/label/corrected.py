@@ -263,11 +263,10 @@ def _because(cells: Cells, place: str) -> str:
     judge = cells.judge
     if not cells.counted.judged:
         return f"the judge judged nothing {place}"
-    unknown = "people call no pair {} that the judge judged, so its {} is not known"
     if judge.sensitivity is None:
-        return unknown.format("relevant", "sensitivity")
+        return "people call nothing relevant that the judge judged: its sensitivity is not known"
     if judge.specificity is None:
-        return unknown.format("not relevant", "specificity")
+        return "people call everything relevant that the judge judged: its specificity is not known"
     rates = f"sensitivity {judge.sensitivity:.4f} and specificity {judge.specificity:.4f}"
     return f"the judge is no better than chance: {rates} must add up to more than 1"
 

@@ -200,10 +200,9 @@ def _of_gold(gold: Gold, form: str, rater: str | None, source: str | None) -> Im
         if not 0 <= grade <= HIGHEST_GRADE:
             pair = f"query {query!r}, item {item!r}"
             raise InputError(f"{pair}: {out_of_range(grade)}", where=name)
+        ids = {"query_id": query, "item_id": item}
         judgments.append(
-            ImportedJudgment(
-                -1, rater, grade, "", source or IMPORT, query_id=query, item_id=item, place=name
-            )
+            ImportedJudgment(-1, rater, grade, "", source or IMPORT, place=name, **ids)
         )
     return ImportedFile(name, form, judgments, 0)
 
@@ -216,7 +215,7 @@ def _of_lines(file: Input, rater: str | None, source: str | None) -> ImportedFil
     if not judgments:
         each = f": each of its {failed:,} lines failed" if failed else ""
         raise InputError(f"holds no judgment{each}; judge its pairs again", where=file.name)
-    if rater is not None and all(line.rater is not None for line, _ in graded):
+    if rater is not None and all(line.rater for line, _ in graded):
         raise UsageError(f"{file.name} names the rater of every line; leave --rater out")
     return ImportedFile(file.name, "labels", judgments, failed)
 

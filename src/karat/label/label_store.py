@@ -63,8 +63,7 @@ _MAKE = "make a set with karat labels new POOL, or with karat labels import FILE
 # A message names this many sets.
 _NAMED = 10
 # Written as label lines: the judgments that count, or all that were ever given.
-_EVERY, _LOG = "every", "log"
-_AS_LINES = (_EVERY, _LOG)
+_AS_LINES = ("every", "log")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,10 +105,12 @@ class _OpenSet(NamedTuple):
         raise unknown(f"query in label set {self.set.id}", query, queries)
 
     def judgment_dict(self, judgment: Judgment) -> dict[str, Any]:
+        """Return a judgment with the ids of its pair."""
         item = self.items[judgment.position]
         return {**judgment.document(), "query_id": item.query_id, "item_id": item.item_id}
 
     def result(self, page_of: Callable[[Mapping[str, Any]], Page], **body: Any) -> LabelResult:
+        """Return the result of an action on this set."""
         return LabelResult({"set": _set_dict(self.set), **body}, page_of)
 
 
@@ -304,16 +305,15 @@ class LabelSets:
             valid = opened.store.judgments(opened.set.id, rater=name)
         if not judgments:
             raise UsageError(f"{name or 'nobody'} has not judged anything in {opened.name}")
-        states = dict.fromkeys((judgment.id for judgment in valid), "counts")
-        rows = [
-            {
-                **opened.judgment_dict(judgment),
-                "state": states.get(judgment.id, "replaced")
-                if judgment.withdrawn_at is None
-                else "withdrawn",
-            }
-            for judgment in judgments[::-1][:limit]
-        ]
+        counting = {judgment.id for judgment in valid}
+
+        def state(judgment: Judgment) -> str:
+            if judgment.withdrawn_at is not None:
+                return "withdrawn"
+            return "counts" if judgment.id in counting else "replaced"
+
+        newest = judgments[::-1][:limit]
+        rows = [{**opened.judgment_dict(each), "state": state(each)} for each in newest]
         return opened.result(label_pages.log_page, total=len(judgments), judgments=rows)
 
     def export(
@@ -338,7 +338,7 @@ class LabelSets:
         files = _output_files(outputs, store_address(self.store).files(), as_lines=as_lines)
         name = None if rater is None else rater_name(rater)
         with self._open_set(label_set) as opened:
-            judgments = opened.store.judgments(opened.set.id, rater=name, every=resolve_by == _LOG)
+            judgments = opened.store.judgments(opened.set.id, rater=name, every=resolve_by == "log")
         if not judgments:
             raise UsageError(f"{name or 'nobody'} has not judged anything in {opened.name}")
         settings = {"resolve": resolve_by, "rater": name}
@@ -368,10 +368,8 @@ def _choose_set(store: Store, name: str | None) -> LabelSet:
     sets = store.label_sets()
     if not sets:
         raise UsageError(f"there is no label set in {store.name} yet; {_MAKE}")
-    matches = sets
-    if name is not None:
-        matches = [each for each in sets if str(each.id) == name]
-        matches = matches or [each for each in sets if each.name == name.strip()]
+    # Names are unique, and none is a whole number, as ids are.
+    matches = [each for each in sets if name is None or name.strip() in (str(each.id), each.name)]
     if not matches:
         known = [str(each.id) for each in sets] + [each.name for each in sets]
         raise unknown("label set", str(name), known)
@@ -421,9 +419,8 @@ def _check_import(
 ) -> None:
     if label_set is not None and name is not None:
         raise UsageError("--set adds to an existing set and --name makes one; give one of them")
-    for option, value in (("--queries", queries), ("--corpus", corpus)):
-        if value is not None and name is None:
-            raise UsageError(f"{option} brings texts to a new set; name it with --name")
+    if name is None and (queries or corpus):
+        raise UsageError("--queries and --corpus bring texts to a new set; name it with --name")
     if queries is not None and corpus is None:
         raise UsageError("--queries has the queries' texts; give those of the items with --corpus")
     refuse_two_pipes(*files, queries, corpus)

@@ -125,26 +125,22 @@ def _add_lines(judgments: _Judgments, lines: Iterable[Label], where: str) -> int
     grade replaces it. Two different grades of one rater are refused.
     """
     below = 0
-    for query, item, grade, rater, decided, number in (
-        (line.query_id, line.item_id, line.grade, str(line.rater), line.decided, line.line or None)
-        for line in lines
-    ):
+    for line in lines:
+        grade, number = line.grade, line.line or None
         if grade is not None and grade > HIGHEST_GRADE:
             raise InputError(out_of_range(grade), where=where, line=number)
         if grade is not None and grade < 0:
             below += 1
             continue
         place = where if number is None else f"{where}:{number}"
-        before, first_place = judgments.get((query, item, rater, decided), (None, place))
-        if None not in (before, grade) and before != grade and not decided:
-            raise InputError(
-                f"query {query!r}, item {item!r} is judged {grade:g} here and {before:g} in"
-                f" {first_place} by the same rater {rater!r}; keep one of the two",
-                where=where,
-                line=number,
-            )
-        kept = before if grade is None and not decided else grade
-        judgments[query, item, rater, decided] = (kept, place)
+        key = (line.query_id, line.item_id, str(line.rater), line.decided)
+        before, first_place = judgments.get(key, (None, place))
+        if None not in (before, grade) and before != grade and not line.decided:
+            pair = f"query {line.query_id!r}, item {line.item_id!r}"
+            grades = f"is judged {grade:g} here and {before:g} in {first_place}"
+            message = f"{pair} {grades} by the same rater {line.rater!r}; keep one of the two"
+            raise InputError(message, where=where, line=number)
+        judgments[key] = (before if grade is None and not line.decided else grade, place)
     return below
 
 

@@ -82,13 +82,6 @@ _NEXT = [
     *("effect", "effect_top", "effect_least", "expected"),
 ]
 _NEXT_OF_ONE = [name for name in _NEXT if name != "second_rank"]
-_JUDGED = {
-    "row": pl.Int64,
-    "item_id": pl.String,
-    "grade": pl.Float64,
-    "first": pl.Int64,
-    "second": pl.Int64,
-}
 _WHOLE_LISTS = 1 << 31
 _NO_GOLD = ("query without relevant gold counts", "queries without relevant gold count")
 
@@ -171,8 +164,8 @@ def next_judgments(
         "queries": None if asked is None else asked.source,
         "corpus": None if texts is None else texts.source,
     }
-    pairs = pl.DataFrame(state["next"], schema=dict.fromkeys(PAIR, pl.String))
-    pairs = with_texts(shuffled(pairs, conventions.seed), asked, texts)
+    chosen_pairs = pl.DataFrame(state["next"], schema=dict.fromkeys(PAIR, pl.String))
+    pairs = with_texts(shuffled(chosen_pairs, conventions.seed), asked, texts)
     return NextJudgments(body, conventions.document(), _next_page, inputs, pairs=pairs)
 
 
@@ -349,7 +342,8 @@ def judged_items(scores: Sequence[Scores], rel: float) -> pl.DataFrame:
 
     ``first`` and ``second`` are its ranks, ABSENT where a list lacks it.
     """
-    sides = [pl.DataFrame(schema=_JUDGED)]
+    schema = {"row": pl.Int64, "item_id": pl.String, "grade": pl.Float64}
+    sides = [pl.DataFrame(schema=schema | dict.fromkeys(("first", "second"), pl.Int64))]
     for name, run in zip(("first", "second"), scores, strict=False):
         if run.lists is not None:
             judged = run.lists.filter(pl.col("grade") >= 0)
@@ -462,12 +456,8 @@ def _sign(gain: float) -> int:
 
 def _cannot_tell(scores: Sequence[Scores]) -> str | None:
     """Return why the numbers say nothing about a run: it hardly answered."""
-    silent = [
-        label(run.system)
-        for run in scores
-        if not run.counts.scored
-        and run.counts.missing + run.counts.failed_calls >= run.counts.queries
-    ]
+    runs = [(label(run.system), run.counts) for run in scores if not run.counts.scored]
+    silent = [name for name, n in runs if n.missing + n.failed_calls >= n.queries]
     if silent:
         return f"not one query of {' and '.join(silent)} could be scored"
     partial = [label(run.system) for run in scores if run.partial]

@@ -420,7 +420,7 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
         f" together, queries and items in random order, seed {results['seed']}"
     )
     if "bias" in results:
-        values = {name: conventions[name] for name in _SCORING}
-        rel = "above 0" if values["rel"] == ANY_GRADE else f"{values['rel']:g}"
-        settings = {**values, "rel": rel}
+        settings = {name: conventions[name] for name in _SCORING}
+        rel = settings["rel"]
+        settings["rel"] = "above 0" if rel == ANY_GRADE else f"{rel:g}"
         yield " · ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
