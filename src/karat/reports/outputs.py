@@ -17,8 +17,6 @@ from karat.data.columns import Source
 from karat.errors import UsageError, unknown
 from karat.formats.files import Input, atomic_write, refuse_database, safe_file_name
 
-# What forms render: a Report or another Result.
-Rendered = Any
 # Stands for the name of a system in a file name.
 SYSTEM = "{system}"
 
@@ -46,10 +44,10 @@ class Form:
     indexed: bool = False
     stamped: bool = False
 
-    def render(self, report: Rendered, *, table: bool = False) -> bytes:
+    def render(self, report: Any, *, table: bool = False) -> bytes:
         """Return the report in this form."""
         module, _, function = (self.table if table and self.table else self.writer).rpartition(".")
-        render: Callable[[Rendered], bytes] = getattr(import_module(module), function)
+        render: Callable[[Any], bytes] = getattr(import_module(module), function)
         return render(report)
 
 
@@ -158,7 +156,7 @@ class Output:
         per_system = self.form.systems == 1 and self._named
         return list(map(self._file, systems)) if per_system else [self.path]
 
-    def payloads(self, report: Rendered) -> list[tuple[Path | None, bytes]]:
+    def payloads(self, report: Any) -> list[tuple[Path | None, bytes]]:
         """Return the files to write with their bytes; some forms have one file per system."""
         if self.form.systems != 1 or not self._named:
             return [(self.path, self._bytes(report, self.path))]
@@ -175,7 +173,7 @@ class Output:
     def _file(self, system: str) -> Path:
         return Path(str(self.path).replace(SYSTEM, safe_file_name(system)))
 
-    def _bytes(self, report: Rendered, path: Path | None) -> bytes:
+    def _bytes(self, report: Any, path: Path | None) -> bytes:
         name = "" if path is None else path.name.lower().removesuffix(".gz")
         return self.form.render(report, table=name.endswith(".csv"))
 
@@ -275,7 +273,7 @@ def default_names(runs: Iterable[str]) -> list[str]:
     ]
 
 
-def write_outputs(outputs: Sequence[Output], report: Rendered) -> list[Path]:
+def write_outputs(outputs: Sequence[Output], report: Any) -> list[Path]:
     """Write a report in every form that was asked for; the files that hold it now."""
     refuse_collisions(outputs, report)
     payloads = [payload for output in outputs for payload in output.payloads(report)]
@@ -283,7 +281,7 @@ def write_outputs(outputs: Sequence[Output], report: Rendered) -> list[Path]:
     return [path for path, _ in payloads if path is not None]
 
 
-def refuse_collisions(outputs: Sequence[Output], report: Rendered) -> None:
+def refuse_collisions(outputs: Sequence[Output], report: Any) -> None:
     """Check the files once more, now that every system's name is known."""
     if any(output.form.systems == 1 for output in outputs):
         check_files(outputs, [system.name for system in report.systems])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from karat.analysis.failures import MEANINGS
 from karat.evaluation.report_text import artifact_table, conventions_lines, fates_of, input_table
 from karat.measure.conventions import ANY_GRADE
 from karat.pages.formatting import NOTHING, percent, plural
-from karat.pages.page import Grid
+from karat.pages.page import Grid, table
 from karat.reports.html.elements import (
     Context,
     Document,
-    Drawing,
     link_to,
     split_bar,
     system_names,
@@ -132,7 +131,7 @@ def misses_of(document: Document, head: Document | None = None) -> Context | Non
         "empty": empty,
         "unchecked": _unchecked(failures),
         "dominant": [
-            (name, _dominant(misses["dominant"]))
+            (name, table(misses["dominant"], {"item": "item_id", "queries": "queries"}))
             for name, misses in failures.items()
             if misses["dominant"]
         ],
@@ -153,7 +152,7 @@ def _class_cell(kind: str, failures: Document, most: int, *, system: str | None)
     return {
         "count": f"{count:,}",
         "share": percent(count / failures["misses"]) if count else "",
-        "bar": _count_bar(count, most),
+        "bar": split_bar([("count", count)], _COUNT, total=most),
         "link": link_to(**{"class": kind, "system": system}) if count and system else "",
     }
 
@@ -167,22 +166,6 @@ def _unchecked(failures: Mapping[str, Document]) -> list[tuple[str, str, str]]:
     return [
         (kind, why, "" if len(names) == len(failures) else ", ".join(names))
         for (kind, why), names in systems.items()
-    ]
-
-
-def _count_bar(count: int, most: int) -> Drawing:
-    return split_bar([("count", count)], _COUNT, total=most)
-
-
-def _dominant(items: Sequence[Document]) -> list[tuple[str, str, Drawing]]:
-    most = max(item["queries"] for item in items)
-    return [
-        (
-            item["item_id"],
-            f"{item['queries']:,}",
-            _count_bar(item["queries"], most),
-        )
-        for item in items
     ]
 
 
