@@ -135,10 +135,10 @@ def read_queries(file: Input, *, separator: str) -> Queries:
 
 
 def _read_table(file: Input, fields: LineFields, what: str) -> pl.DataFrame:
-    table = pl.concat(read_fields(file, fields))
-    if not table.height:
+    tables = [table for table in read_fields(file, fields) if table.height]
+    if not tables:
         raise InputError(f"holds no {what}; expected lines of {fields.expected}", where=file.name)
-    return table
+    return pl.concat(tables)
 
 
 def read_fields(
