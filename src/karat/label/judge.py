@@ -140,9 +140,8 @@ def judge(
         prices = None if price_in is None or price_out is None else (price_in, price_out)
         judged = Judged(path, chosen.rater, runner.tally, max_failures, prices)
         tasks = [Task(pair, chosen.key(pair)) for pair in pairs]
-        journal = stack.enter_context(
-            closing(LabelJournal(path, tasks, resume=resume, restart=restart))
-        )
+        journal = LabelJournal(path, tasks, resume=resume, restart=restart)
+        stack.enter_context(closing(journal))
         advance = shown.advance if shown else (lambda pairs: None)
         _write_labels(judged, journal, runner, tasks, advance)
     return judged
@@ -287,11 +286,7 @@ class Judged(Result):
 
 
 def _write_labels(
-    judged: Judged,
-    journal: LabelJournal,
-    runner: Runner,
-    tasks: Sequence[Task],
-    advance: Advance,
+    judged: Judged, journal: LabelJournal, runner: Runner, tasks: Sequence[Task], advance: Advance
 ) -> None:
     """Judge every pair, write its line and count it."""
     try:

@@ -17,9 +17,7 @@ def sets_page(results: Results) -> Page:
     """Return the page on every set, with the progress of each of its raters."""
     sets = results["sets"]
     if not sets:
-        return Page(
-            "Label sets", ["there is no label set yet; make one with karat labels new POOL"]
-        )
+        return Page("Label sets", ["there is no label set yet; make one: karat labels new POOL"])
     grid: Grid = [["set", "judged", "of", _CANNOT_TELL, "conflicts", "decided"]]
     lines = []
     for each in sets:
@@ -40,10 +38,8 @@ def sets_page(results: Results) -> Page:
 def new_set_page(results: Results) -> Page:
     """Return the page on the set of a pool."""
     done = "made" if results["new"] else "these pairs exist already, as"
-    label_set = results["set"]
-    return Page(
-        "A label set", notes=[f"{done} {_set(label_set)}: {plural(label_set['size'], 'pair')}"]
-    )
+    size = plural(results["set"]["size"], "pair")
+    return Page("A label set", notes=[f"{done} {_set(results['set'])}: {size}"])
 
 
 def import_page(results: Results) -> Page:
@@ -141,12 +137,8 @@ def export_page(results: Results) -> Page:
         lines.append(f"{label(file['path'])}: {file['rows']:,} written as {file['format']}")
         if file["lost"]:
             lines.append(f"not kept by {file['format']}: {', '.join(file['lost'])}")
-    return Page(
-        "Exported",
-        [f"{what} of {_set(results['set'])}"],
-        [Section("", None, lines)],
-        list(_unwritten(results)),
-    )
+    headline = [f"{what} of {_set(results['set'])}"]
+    return Page("Exported", headline, [Section("", None, lines)], list(_unwritten(results)))
 
 
 def _unwritten(results: Results) -> Iterator[str]:

@@ -274,9 +274,8 @@ class LabelSets:
             on_pair = [judgment for judgment in by_rater if judgment.position == at]
             if not on_pair:
                 pair = f"query {query!r}, item {item!r} in {opened.name}"
-                raise UsageError(
-                    f"{name} has no judgment that counts on {pair}; see karat labels log"
-                )
+                message = f"{name} has no judgment that counts on {pair}"
+                raise UsageError(f"{message}; see karat labels log")
             judgment = opened.store.withdraw(opened.set.id, on_pair[-1].id)
         document = opened.judgment_dict(judgment)
         return opened.result(label_pages.judgment_page, act="withdrawn", judgment=document)
@@ -521,9 +520,8 @@ def _write_gold(
     written = []
     for path, form in files:
         try:
-            written.append(
-                _written(path, form, gold.frame.height, lost_columns(form, "gold", gold))
-            )
+            lost = lost_columns(form, "gold", gold)
+            written.append(_written(path, form, gold.frame.height, lost))
         except InputError as error:
             # If a sample cannot be written in this format, the whole cannot either.
             raise InputError(error.what, where=path) from None
