@@ -166,5 +166,6 @@ def test_control_characters_of_texts_are_shown_as_marks(folder, compared):
     queries = compared.tables.queries
     odd = queries.frame.with_columns(text=queries.frame["text"] + "\x1b[31m\x00")
     tables = compared.tables._replace(queries=replace(queries, frame=odd))
-    view = view_of(replace(compared, tables=tables))
+    vars(compared)["tables"] = tables
+    view = view_of(compared)
     assert view.rows["text"][0] == "why was my refund late�[31m�"
