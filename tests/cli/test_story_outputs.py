@@ -420,6 +420,6 @@ def test_the_form_holds_one_system_with_its_queries(run):
     ready = prepare(gold, conventions_of("story"), queries=asked)
     scores = score(Run.from_dict({"storm": {"Sc9": 1.0}}), ready, parse_measures(["RR"]))
     report = build_report([scores, scores], gold=gold, queries=asked)
-    for wrong in (report, replace(report, systems=report.systems[:1], tables=None)):
+    for wrong in (report, replace(report, systems=report.systems[:1], read_tables=None)):
         with pytest.raises(UsageError, match="holds one system, with the queries"):
             report_to_json(wrong)

@@ -14,9 +14,9 @@ import karat
 from karat.errors import MisfitError
 from karat.evaluation.stages import score_stages
 from karat.measure.conventions import conventions_of
-from karat.measure.misfits import spelling_difference
 from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare
+from karat.measure.spelling import spelling_difference
 
 Gold, Run, Corpus = karat.Gold.from_dict, karat.Run.from_dict, karat.Corpus.from_dict
 

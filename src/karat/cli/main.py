@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 
 import karat
 from karat.cli.command import COMMANDS, Command, definitions
@@ -28,6 +29,19 @@ Start here:
   karat demo
   karat eval bm25.trec --gold qrels.txt -m nDCG@10 -m R@100
 """
+
+
+class _LoadedLater(ModuleType):
+    """Stands for a module that takes long to load, until something of it is used."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        module = import_module(self.__name__)
+        vars(self).update(vars(module))
+        return getattr(module, name)
 
 
 def load_command(name: str) -> Command | None:
@@ -116,6 +130,8 @@ def _invoke(arguments: list[str]) -> int:
             return EXIT_OK
         if LIMITS:
             check_limits()
+        # Small files are scored before Polars could be loaded.
+        sys.modules.setdefault("polars", _LoadedLater("polars"))
         return command.run(name, words)
     except MisfitError as error:
         return _refuse_in_lines(error)

@@ -366,7 +366,8 @@ class OutputOptions:
         check_stdin(inputs.files())
         taken = [*inputs.files(), *saving.files(used=reads_store)]
         if not self.output:
-            self.time([])
+            if self.timestamp is not None:
+                self.time([])
             return []
         from karat.reports.outputs import default_names, parse_outputs
 
@@ -383,6 +384,8 @@ class OutputOptions:
 
     def forms(self, outputs: Sequence[Output], saving: SavingOptions) -> list[Form]:
         """Return every form that the report will have, also for ``--json`` and the store."""
+        if not (outputs or self.as_json or saving.save):
+            return []
         from karat.reports.outputs import JSON as JSON_FORM
         from karat.reports.outputs import STORED
 
@@ -427,9 +430,9 @@ class OutputOptions:
         ``stored`` is a system that is in the store already. ``name_files`` says where the report
         was written, for files that the user did not name.
         """
-        from karat.reports.outputs import refuse_collisions
-
         if outputs:
+            from karat.reports.outputs import refuse_collisions
+
             report = replace(report, timestamp=self.time(outputs))
             refuse_collisions(outputs, report)
         # Before the exit code is decided: a failed gate is part of the history too.
@@ -455,11 +458,15 @@ def publish_report(
     name_files: bool = False,
 ) -> int:
     """Write and print a report, annotate GitHub's page of the run, and return the exit code."""
-    from karat.pages.result import to_json
-    from karat.reports.outputs import write_outputs, write_stdout
+    files = []
+    if outputs:
+        from karat.reports.outputs import write_outputs
 
-    files = write_outputs(outputs, report) if outputs else []
+        files = write_outputs(outputs, report)
     if as_json:
+        from karat.pages.result import to_json
+        from karat.reports.outputs import write_stdout
+
         write_stdout(to_json(report))
     elif not quiet and all(output.path is not None for output in outputs):
         show(report)

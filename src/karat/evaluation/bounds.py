@@ -135,9 +135,9 @@ def ranges_of(scores: Scores, gold: Prepared) -> ScoreRanges:
         for measure in scores.measures
         if str(measure) not in scores.lacks and why_unbounded(measure, gold) is None
     )
-    from karat.measure.ranges import Unjudged
-
-    rows = Unjudged.of(scores).query
+    if scores.trace is None:
+        raise UsageError(f"the scores of {scores.system} come without lists; score it again")
+    rows, _ = scores.trace.unjudged
     if not len(rows):
         return ScoreRanges(scores, gold, bounded, unjudged=0, apart=0)
     # Measures with a range decide which queries count, or all where none has one.

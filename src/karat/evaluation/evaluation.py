@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,15 @@ from karat.evaluation.inputs import (
     without_blank,
 )
 from karat.evaluation.segments import By, check_by, with_versions
+from karat.evaluation.small_files import SmallGold, read_small_gold, score_small
 from karat.evaluation.systems import DEPTH, WHOLE_LISTS, ComparedSystem, compared_systems
 from karat.evaluation.verdict import Rule, check_boundable, rule_from
-from karat.formats.blocks import MEMORY_VARIABLE, concurrent_readers, fits_in_memory
+from karat.formats.blocks import (
+    MEMORY_VARIABLE,
+    StreamedRun,
+    concurrent_readers,
+    fits_in_memory,
+)
 from karat.formats.field_mapping import Fields, FieldsLike
 from karat.measure.conventions import PROFILES, conventions_of
 from karat.measure.names import Measure, parse_measures
@@ -117,7 +124,11 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         self.engine = None
         if engine != "local" or is_spark(gold):
             self.engine = self._engine(engine, gold, judged=judged)
-        self.gold, self.queries = self._read(gold, queries, gold_format)
+        self._small = self._small_gold(gold, (queries, corpus, judged, gold_format))
+        self._read_gold = partial(self._read, gold, queries, gold_format)
+        self.queries: Queries | None = None
+        if self._small is None:
+            self.gold, self.queries = self._read_gold()
         self.corpus, self.index = None, None
         if corpus is not None:
             self.corpus, self.index = corpus_of(
@@ -127,15 +138,8 @@ class Evaluation(AbstractContextManager["Evaluation"]):
                 index_cache=index_cache,
                 notify=self.notify,
             )
-        self.prepared = self._prepare(self.gold)
-        if self.by:
-            if self.engine is None:
-                self.queries = with_versions(self.queries, self.gold, self.corpus, self.by)
-            check_by(self.queries, self.by)
-        if self.gates:
-            from karat.evaluation.gates import check_segments
-
-            check_segments(self.gates, self.queries, self.prepared.query_ids)
+        self.prepared = self._prepare(self.gold) if self._small is None else self._small.prepared
+        self._check_segments()
         self.labelled: Labelled | None = None
         self.with_labels: Prepared | None = None
         if judged is not None:
@@ -145,6 +149,17 @@ class Evaluation(AbstractContextManager["Evaluation"]):
             self.with_labels = self._prepare(self.labelled.gold)
             top = float(self.with_labels.grade.max(initial=0.0))
             self.prepared = replace(self.prepared, top_grade=top)
+
+    def _check_segments(self) -> None:
+        """Refuse columns that the queries lack, as segments and in gates."""
+        if self.by:
+            if self.engine is None:
+                self.queries = with_versions(self.queries, self.gold, self.corpus, self.by)
+            check_by(self.queries, self.by)
+        if self.gates:
+            from karat.evaluation.gates import check_segments
+
+            check_segments(self.gates, self.queries, self.prepared.query_ids)
 
     def _choose_measures(
         self,
@@ -204,6 +219,20 @@ class Evaluation(AbstractContextManager["Evaluation"]):
             many = plural(blank, "query", "queries")
             self.notify(f"karat: gold of {many} without text is left out")
         return table, asked
+
+    def _small_gold(self, gold: Any, others: Iterable[Any]) -> SmallGold | None:
+        """Return the gold if it is a small file, and the only input beside the runs."""
+        alone = all(value is None for value in others) and not self.fields and self.engine is None
+        if not alone or not is_file(gold) or str(gold) == "-":
+            return None
+        if self._conventions.profile == STORY:
+            return None
+        return read_small_gold(gold, self._conventions)
+
+    @cached_property
+    def gold(self) -> Gold:
+        """The judgments."""
+        return self._read_gold()[0]
 
     def __exit__(self, *_: object) -> None:
         """End the session of Spark, if the evaluation started one."""
@@ -432,9 +461,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         else:
             # The range of a difference needs the items of both systems by name.
             depth = WHOLE_LISTS if ranged and keep else keep
-            scores = score_run(
-                opened, self.prepared, self.measures, lenient=self.lenient, keep=depth
-            )
+            scores = self._score_lists(opened, depth)
             lists = scores.lists
             if ranged and lists is not None:
                 scores = replace(scores, lists=lists.filter(pl.col("rank") <= keep))
@@ -444,6 +471,14 @@ class Evaluation(AbstractContextManager["Evaluation"]):
 
             ranges = ranges_of(replace(scores, lists=lists), self.prepared)
         return scores, staged, labelled, ranges
+
+    def _score_lists(self, run: Run | Blocks, keep: int) -> Scores:
+        """Score the final lists of a run, small files of text without Polars."""
+        if self._small is not None and isinstance(run, StreamedRun) and not keep:
+            scores = score_small(run, self._small, self.measures, self.lenient)
+            if scores is not None:
+                return scores
+        return score_run(run, self.prepared, self.measures, lenient=self.lenient, keep=keep)
 
     def _score_stages(self, run: Run | Blocks, keep: int) -> Staged:
         from karat.evaluation.stages import KEEP, Staged, score_stages, thresholds_of

@@ -8,6 +8,7 @@ careful path takes over, and its messages are the only ones.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from karat.data.tables import HIGHEST_GRADE, Order
 from karat.formats.blocks import StreamedRun
 from karat.formats.readers import plain_gold
 from karat.measure.conventions import Conventions
-from karat.measure.lists import ListNeeds, Lists
+from karat.measure.lists import ListNeeds
 from karat.measure.misfits import Meeting
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
@@ -76,10 +77,10 @@ class SmallGold:
     rows: tuple[dict[bytes, int], ...]
 
 
-def read_small_gold(path: str, conventions: Conventions) -> SmallGold | None:
+def read_small_gold(path: str | os.PathLike[str], conventions: Conventions) -> SmallGold | None:
     """Read and prepare TREC qrels; None where the careful path has to."""
     whole_lists = conventions.depth is None and conventions.unit != "group"
-    read = plain_gold(path, MOST_BYTES)
+    read = plain_gold(os.fspath(path), MOST_BYTES)
     if conventions.level != "item" or not whole_lists or read is None:
         return None
     data, source = read
@@ -94,8 +95,9 @@ def read_small_gold(path: str, conventions: Conventions) -> SmallGold | None:
     judged: dict[bytes, dict[bytes, float]] = {}
     for query, item, grade in zip(fields[0::4], fields[2::4], grades, strict=True):
         judged.setdefault(query, {})[item] = grade
+    # The best grade first, equal ones by id.
     items = [
-        sorted(of_query, key=lambda item, grades=of_query: (-grades[item], item))
+        [item for _, item in sorted((-grade, item) for item, grade in of_query.items())]
         for of_query in judged.values()
     ]
     lengths = list(map(len, items))
@@ -239,7 +241,6 @@ def _rank(hits: _Hits, small: SmallGold, order: Order) -> Block | None:
     entries = Entries(
         len(codes), query_of, rank_of, target.grade[judgment], row=np.ascontiguousarray(judgment)
     )
-    lists = Lists(NO_HITS, codes, starts, hits.lengths, tied)
     none = np.empty(0, dtype=np.int64)
 
     def facts() -> pl.DataFrame:
@@ -252,11 +253,9 @@ def _rank(hits: _Hits, small: SmallGold, order: Order) -> Block | None:
         unknown_queries=unknown,
         repeats=0,
         conflicts=0,
-        ties=Ties.of(lists, entries, row_of, none) if len(tied) else None,
+        ties=Ties.of(tied, starts, entries, row_of, none, None) if len(tied) else None,
         facts=facts,
-        meeting=Meeting(
-            answers=len(codes), found=bool((entries.grade >= conventions.rel).any())
-        ),
+        meeting=Meeting(answers=len(codes), found=bool((entries.grade >= conventions.rel).any())),
     )
 
 
@@ -265,5 +264,5 @@ def _facts(items: Sequence[bytes], scores: Keys) -> pl.DataFrame:
     import polars as pl
 
     columns = {"item_id": [item.decode() for item in items], "score": scores}
-    unknown = [pl.lit(None, kind).alias(name) for name, kind in HIT_FACTS.items()]
+    unknown = [pl.lit(None).cast(kind).alias(name) for name, kind in HIT_FACTS.items()]
     return pl.DataFrame(columns).select("item_id", "score", *unknown[1:])

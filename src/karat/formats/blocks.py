@@ -66,6 +66,8 @@ class StreamedRun:
     staged: bool = False
     expected: str = "at least one row is expected"
     """What a message says that the file should hold."""
+    plain: Callable[[int], bytes | None] | None = None
+    """Returns the lines of a TREC file, unless it is packed or larger than so many bytes."""
 
     def blocks(self) -> Iterator[Run]:
         """Yield the run in blocks of whole queries, of many rows because each has a fixed cost.

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from karat.data.columns import Duplicates, to_polars
+from karat.data.columns import Duplicates, Source, to_polars
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import InputError, UsageError, unknown
 from karat.formats.field_mapping import Fields, FieldsLike, FileMapping, explaining
@@ -50,6 +50,13 @@ def read_gold(
     """
     with _opened(path, "gold", format, fields) as (file, form):
         return cast("Gold", form.reader("gold")(file, duplicates=duplicates))
+
+
+def plain_gold(path: str | Path, most: int) -> tuple[bytes, Source] | None:
+    """Return the lines of TREC qrels and their file; None for others, and for more bytes."""
+    with _opened(path, "gold", None, None) as (file, form):
+        data = file.plain(most) if form.name == "trec" else None
+        return None if data is None else (data, file.source)
 
 
 def read_run(

@@ -57,12 +57,12 @@ class LineFields:
 
 RUN = LineFields(
     {
-        "query_id": pl.String,
-        "_1": pl.String,
-        "item_id": pl.String,
-        "rank": pl.Int64,
-        "score": pl.Float64,
-        "_5": pl.String,
+        "query_id": str,
+        "_1": str,
+        "item_id": str,
+        "rank": int,
+        "score": float,
+        "_5": str,
     },
     expected="6: query Q0 item rank score tag",
     number="score",
@@ -70,18 +70,18 @@ RUN = LineFields(
     extra_allowed=True,
 )
 GOLD = LineFields(
-    {"query_id": pl.String, "_1": pl.String, "item_id": pl.String, "grade": pl.Float64},
+    {"query_id": str, "_1": str, "item_id": str, "grade": float},
     expected="4: query iteration item grade",
     number="grade",
     need="a judgment needs a finite grade",
 )
 _TSV_QUERIES = LineFields(
-    {"query_id": pl.String, "text": pl.String},
+    {"query_id": str, "text": str},
     expected="2 separated by tabs: query_id, text",
     tabs=True,
 )
 _TSV_GOLD = LineFields(
-    {"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64},
+    {"query_id": str, "item_id": str, "grade": float},
     expected="3 separated by tabs: query_id, item_id, grade",
     number="grade",
     need="a judgment needs a finite grade",
@@ -116,6 +116,7 @@ def read_run(file: Input, *, name: str, strict: bool = False) -> StreamedRun:
         meta=meta,
         strict=strict,
         expected=f"expected lines of {RUN.expected}",
+        plain=file.plain,
     )
 
 
@@ -186,7 +187,7 @@ def parse_regular(chunk: bytes, fields: LineFields) -> pl.DataFrame | None:
                 has_header=False,
                 quote_char=None,
                 glob=False,
-                schema={**fields.types, "more": pl.String},
+                schema=pl.Schema({**fields.types, "more": str}),
             )
             .select(*fields.columns_read, "more")
             .collect()

@@ -188,7 +188,8 @@ def _build_measure(
         raise UsageError(f"{of} takes no gain (in {text!r}); write AUC(of={of!r})@k")
     # The function itself refuses parameters and cut-offs, before any file is read.
     with suppress(MissingInputError):
-        definition.function(nobody(), made.k, **made.arguments)
+        ranked = nobody(listed=bool(definition.needs))
+        definition.function(ranked, made.k, **made.arguments)
     return _without_usual_gain(made, conventions) if "gain" in kept else made
 
 

@@ -35,7 +35,7 @@ class Prepared:
     """
 
     query_ids: tuple[str, ...]
-    item_ids: pl.Series | Sequence[str]
+    item_ids: pl.Series | tuple[str, ...]
     grade: Values
     first: Ints
     own_k: Ints
@@ -92,6 +92,9 @@ class Prepared:
     @cached_property
     def unit(self) -> Ints:
         """A number for each thing that is judged, the same wherever it is judged again."""
+        if isinstance(self.item_ids, tuple):
+            items = np.array(self.item_ids, dtype=object)
+            return np.unique(items, return_inverse=True)[1] + 1
         names = [name for name in ("item_id", "start", "end") if name in self.rows.columns]
         numbers = self.rows.select(pl.struct(names).rank("dense"))[:, 0]
         return numbers.cast(pl.Int64).to_numpy()

@@ -25,6 +25,7 @@ from karat.measure.kernels.ranks import best_first, dcg, gains_of_grades, nodes_
 from karat.measure.lists import without_repeats
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
+from karat.measure.rank import Trace
 from karat.measure.ranked import (
     UNLIMITED,
     Cut,
@@ -65,22 +66,14 @@ class Unjudged:
     @classmethod
     def of(cls, scores: Scores) -> Unjudged:
         """Return what nobody judged in the lists of a system."""
-        ranked = _ranked_of(scores)
-        starts = np.cumsum(ranked.returned) - ranked.returned
-        is_open = np.ones(int(ranked.returned.sum()), dtype=bool)
-        judged = ranked.hits.where(ranked.hits.grade >= 0)
-        is_open[starts[judged.query] + judged.rank - 1] = False
-        if ranked.repeats is not None:
-            is_open[starts[ranked.repeats.query] + ranked.repeats.rank - 1] = False
-        places = np.flatnonzero(is_open)
-        query = np.repeat(np.arange(ranked.n), ranked.returned)[places]
+        query, rank = _trace_of(scores).unjudged
         items = None
         if scores.lists is not None:
             grade = pl.col("grade")
             once = without_repeats(scores.lists).filter(grade.is_null() | (grade < 0))
             items = once.sort("row", "rank")["item_id"]
-            items = items if len(items) == len(places) else None
-        return cls(query, places - starts[query] + 1, items)
+            items = items if len(items) == len(query) else None
+        return cls(query, rank, items)
 
     @property
     def named(self) -> pl.Series:
@@ -110,16 +103,16 @@ class Listed:
         return self.scores.values(measure)
 
 
-def _ranked_of(scores: Scores) -> Ranked:
+def _trace_of(scores: Scores) -> Trace:
     if scores.trace is None:
         raise UsageError(f"the scores of {scores.system} come without lists; score it again")
-    return scores.trace.ranked
+    return scores.trace
 
 
 def listed(scores: Scores) -> Listed:
     """Return a system's lists as they were scored."""
     unjudged = Unjudged.of(scores)
-    ranked = _ranked_of(scores)
+    ranked = _trace_of(scores).ranked
     judged = ranked.target.grade >= 0
     if not judged.all():
         target = replace(

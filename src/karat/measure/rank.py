@@ -28,10 +28,10 @@ from karat.measure.ranked import UNLIMITED, Entries, Ints, Mask, Ranked, Repeats
 
 # What a run may say of a hit besides its place.
 HIT_FACTS = {
-    "score": pl.Float64,
-    "similarity": pl.Float64,
-    "version": pl.String,
-    "source": pl.String,
+    "score": float,
+    "similarity": float,
+    "version": str,
+    "source": str,
 }
 
 
@@ -88,10 +88,11 @@ def rank(run: Run, gold: Prepared, needs: ListNeeds) -> Block:
         shown = ranks <= (conventions.depth or UNLIMITED)
         extras["repeats"] = Repeats(query[shown], ranks[shown])
     columns = [
-        pl.col(name).cast(kind) if name in lists.hits.columns else pl.lit(None, kind).alias(name)
+        (pl.col(name) if name in lists.hits.columns else pl.lit(None)).cast(kind).alias(name)
         for name, kind in HIT_FACTS.items()
     ]
     facts = lists.hits[rows].select("item_id", *columns)
+    items = lists.hits["item_id"]
     both = {"score", "rank"} <= set(lists.hits.columns)
     tied = len(lists.tied) and not conventions.depth
     return Block(
@@ -101,7 +102,7 @@ def rank(run: Run, gold: Prepared, needs: ListNeeds) -> Block:
         unknown_queries=unknown_queries,
         repeats=repeats,
         conflicts=_conflicts(lists, by) if both else 0,
-        ties=Ties.of(lists, judged, rows, again) if tied else None,
+        ties=Ties.of(lists.tied, lists.starts, judged, rows, again, items) if tied else None,
         facts=lambda: facts,
         meeting=meeting,
     )
@@ -166,20 +167,20 @@ def _in_order(
     """Sort hits best first within each query, and equal ones by the rule for ties."""
     starts = np.cumsum(lengths) - lengths
     order = None
-    if owner is not None or _inside(keys[1:] > keys[:-1], starts).any():
+    if owner is not None or inside(keys[1:] > keys[:-1], starts).any():
         owner = np.repeat(np.arange(len(codes)), lengths) if owner is None else owner
         order = np.argsort(-keys, kind="stable" if ties == "given" else None)
         # Numbers below 65,536 are sorted by counting.
         small = owner.astype(np.uint16) if len(codes) <= 1 << 16 else owner
         order = order[np.argsort(small[order], kind="stable")]
         keys = keys[order]
-    tied = np.flatnonzero(_inside(keys[1:] == keys[:-1], starts))
+    tied = np.flatnonzero(inside(keys[1:] == keys[:-1], starts))
     if len(tied) and ties != "given":
         order = _ties_by_id(hits["item_id"], order, tied, descending=ties == "id-desc")
     return Lists(hits if order is None else hits[order], codes, starts, lengths, tied), keys
 
 
-def _inside(pairs: Mask, starts: Ints) -> Mask:
+def inside(pairs: Mask, starts: Ints) -> Mask:
     """Return a mask over neighbouring rows, without the pairs that straddle two queries."""
     pairs[starts[(starts > 0) & (starts <= len(pairs))] - 1] = False
     return pairs
@@ -199,7 +200,7 @@ def _ties_by_id(
     wrong |= (first == second).to_numpy() & (above > below)
     if not wrong.any():
         return order
-    starts, ends = _groups_of(tied)
+    starts, ends = groups_of(tied)
     group = np.unique(np.searchsorted(starts, tied[wrong], side="right") - 1)
     sizes = ends[group] - starts[group]
     places = np.repeat(starts[group] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
@@ -213,7 +214,7 @@ def _ties_by_id(
     return order
 
 
-def _groups_of(tied: Ints) -> tuple[Ints, Ints]:
+def groups_of(tied: Ints) -> tuple[Ints, Ints]:
     """Return the first row and the end of each group of tied hits."""
     first = np.diff(tied, prepend=-2) > 1
     return tied[first], tied[np.roll(first, -1)] + 2
@@ -272,7 +273,7 @@ def _met(
 def _conflicts(lists: Lists, by: str | None) -> int:
     """Return in how many queries the given ranks and scores disagree about the order."""
     other = lists.hits["score"].to_numpy() if by == "rank" else -lists.hits["rank"].to_numpy()
-    rising = np.flatnonzero(_inside(other[1:] > other[:-1], lists.starts))
+    rising = np.flatnonzero(inside(other[1:] > other[:-1], lists.starts))
     if not len(rising):
         return 0
     # Within a group of ties any order agrees, so each group is compared with those above it.
@@ -303,21 +304,28 @@ class Ties:
     again: Ints
 
     @classmethod
-    def of(cls, lists: Lists, hits: Entries, rows: Ints, again: Ints) -> Ties | None:
+    def of(
+        cls,
+        tied_rows: Ints,
+        starts_of_lists: Ints,
+        hits: Entries,
+        rows: Ints,
+        again: Ints,
+        items: pl.Series | None,
+    ) -> Ties | None:
         """Return the groups that these hits, at these rows, are in; None if none of them is tied.
 
-        Rows ``again`` repeat an item.
+        Rows ``again`` repeat an item; ``items`` are those of all rows, and None where none repeats.
         """
-        starts, ends = _groups_of(lists.tied)
+        starts, ends = groups_of(tied_rows)
         group = np.searchsorted(starts, rows, side="right") - 1
         tied = (group >= 0) & (rows < ends[group])
         if not tied.any():
             return None
-        start = np.where(tied, starts[group], rows) - lists.starts[hits.query] + 1
+        start = np.where(tied, starts[group], rows) - starts_of_lists[hits.query] + 1
         size = np.where(tied, ends[group] - starts[group], 1)
         copies = np.zeros(len(rows), dtype=np.int64)
-        if len(again):
-            items = lists.hits["item_id"]
+        if items is not None and len(again):
             names = ["group", "item"]
             group_again = np.searchsorted(starts, again, side="right") - 1
             inside = (group_again >= 0) & (again < ends[group_again])
@@ -380,6 +388,23 @@ class Trace:
     ranked: Ranked
     blocks: Sequence[Block]
     order: Ints
+
+    @cached_property
+    def unjudged(self) -> tuple[Ints, Ints]:
+        """The query and the rank of each hit that nobody judged; a repeat is none of them.
+
+        A grade below 0 says that an item was pooled and not judged.
+        """
+        ranked = self.ranked
+        starts = np.cumsum(ranked.returned) - ranked.returned
+        is_open = np.ones(int(ranked.returned.sum()), dtype=bool)
+        judged = ranked.hits.where(ranked.hits.grade >= 0)
+        is_open[starts[judged.query] + judged.rank - 1] = False
+        if ranked.repeats is not None:
+            is_open[starts[ranked.repeats.query] + ranked.repeats.rank - 1] = False
+        places = np.flatnonzero(is_open)
+        query = np.repeat(np.arange(ranked.n), ranked.returned)[places]
+        return query, places - starts[query] + 1
 
     @cached_property
     def facts(self) -> pl.DataFrame:

@@ -286,11 +286,16 @@ def in_best_order(ranked: Ranked, keep: Mask | None = None) -> Ranked:
 
 
 @cache
-def nobody() -> Ranked:
-    """No query at all: to try out a measure's parameters before there is anything to score."""
+def nobody(*, listed: bool = False) -> Ranked:
+    """Return no query at all: to try out a measure's parameters before anything is scored.
+
+    ``listed`` adds lists, for measures that look at them.
+    """
     none, nothing = np.empty(0, dtype=np.int64), np.empty(0)
     target = Target(0, none, nothing, none, none, np.empty(0, dtype=bool))
     entries = Entries(0, none, none, nothing, row=none)
+    if not listed:
+        return Ranked(target, entries, entries, none)
     columns = {
         pl.String: ("item_id", "doc_id", "text", "version"),
         pl.Float64: ("score", "similarity", "grade"),

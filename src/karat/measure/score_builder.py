@@ -94,8 +94,9 @@ def score(
     partial = builder.partial()
     if not derived and (gold.corpus is not None or not partial.meeting.found):
         _refuse_misfit(partial, gold, run, stage, all_ids)
-    scores = _final_scores(partial, gold, lenient, run=run, depth_in_log=depth_in_log)
-    return replace(scores, blocks=(builder.blocks, gold))
+    return final_scores(
+        partial, gold, lenient, run=run, depth_in_log=depth_in_log, blocks=builder.blocks
+    )
 
 
 @dataclass(eq=False)
@@ -171,6 +172,17 @@ class ScoreBuilder:
     def add(self, run: Run) -> None:
         """Score one block of whole queries."""
         block = rank(run, self.gold, self.needs)
+        self.add_block(block, meta=run.meta, order=run.order, calls=run.calls)
+
+    def add_block(
+        self,
+        block: Block,
+        *,
+        meta: Mapping[str, Any],
+        order: Order,
+        calls: pl.DataFrame | None = None,
+    ) -> None:
+        """Score queries that are ranked; the rest is what their run says besides hits."""
         scores = self._scores
         scores.counts.update(
             repeats=block.repeats,
@@ -182,8 +194,8 @@ class ScoreBuilder:
         if not scores.meeting.found:
             found = block.meeting.found
             scores.meeting = block.meeting if found else scores.meeting + block.meeting
-        scores.meta = scores.meta or run.meta
-        scores.order = self.gold.conventions.order or run.order
+        scores.meta = scores.meta or meta
+        scores.order = self.gold.conventions.order or order
         scores.answered[block.codes] = "scored"
         scores.answered[block.failed] = "failed"
         scores.returned[block.codes] = block.ranked.returned
@@ -199,9 +211,9 @@ class ScoreBuilder:
             top = listing.frame.select(row, pl.Series("rank", listing.rank), *known, lengths)
             top = top.filter(pl.col("rank") <= self.keep)
             scores.lists.append(top.with_columns(pl.col("grade").fill_nan(None)))
-        if self.keep and run.calls is not None:
-            names = [name for name in ("query_id", "query", "error") if name in run.calls.columns]
-            scores.calls.append(run.calls.select(names))
+        if self.keep and calls is not None:
+            names = [name for name in ("query_id", "query", "error") if name in calls.columns]
+            scores.calls.append(calls.select(names))
         # The listing has been used, and can be large.
         self.blocks.append(replace(block, ranked=replace(block.ranked, listing=None, calls={})))
 
@@ -298,7 +310,7 @@ def merge_scores(
     for part in parts:
         _merge(scores, part, gold, units)
     _refuse_misfit(scores, gold, run, "final", all_ids)
-    return _final_scores(scores, gold, lenient, run=run, depth_in_log="k")
+    return final_scores(scores, gold, lenient, run=run)
 
 
 def _merge(
@@ -397,13 +409,14 @@ def _refuse_misfit(
     )
 
 
-def _final_scores(
+def final_scores(
     scores: PartialScores,
     gold: Prepared,
     lenient: Collection[Measure],
     *,
     run: Blocks,
-    depth_in_log: str,
+    depth_in_log: str = "k",
+    blocks: Sequence[Block] | None = None,
 ) -> Scores:
     """Return the scores once every query is in: values settled, measures beyond a cut left out."""
     conventions = gold.conventions
@@ -463,6 +476,7 @@ def _final_scores(
         nothing_found=0 if scores.meeting.found else scores.meeting.queries,
         lists=pl.concat(scores.lists, how="diagonal") if scores.lists else None,
         calls=pl.concat(scores.calls, how="diagonal_relaxed") if scores.calls else None,
+        blocks=None if blocks is None else (blocks, gold),
     )
 
 

@@ -18,7 +18,7 @@ from karat.evaluation.verdict import Comparison, Rule, check_boundable, rule_fro
 from karat.measure.names import Measure
 from karat.measure.scores import Scores
 from karat.parallel import parallel_map
-from karat.reports.document import Report, System, build_report
+from karat.reports.document import Report, System, Tables, build_report
 
 if TYPE_CHECKING:
     from karat.analysis.diagnose.findings import Finding
@@ -190,10 +190,11 @@ def _report(
     evaluation = scored.evaluation
     made = build_report(
         scored.scores,
-        gold=evaluation.gold,
+        gold=evaluation.prepared.source,
         queries=evaluation.queries,
         corpus=evaluation.corpus,
         by=evaluation.by,
+        read_tables=lambda: Tables(evaluation.gold, evaluation.queries, evaluation.corpus),
     )
 
     def described(

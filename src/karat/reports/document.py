@@ -7,8 +7,9 @@ Reports are put together from an Evaluation in ``assembly``.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -103,13 +104,19 @@ class Report(Result):
     config_digest: str | None = None
     dataset_version: str | None = None
     code_version: str | None = None
-    tables: Tables | None = None
+    read_tables: Callable[[], Tables] | None = None
     timestamp: str | None = None
     labelled: Labelled | None = None
     index: CorpusIndex | None = None
     findings: tuple[str, ...] | None = None
     bounds_left_out: str | None = None
     people: tuple[Source, ...] = ()
+
+    @cached_property
+    def tables(self) -> Tables | None:
+        """The inputs themselves, for forms that show them."""
+        return None if self.read_tables is None else self.read_tables()
+
     fields: Mapping[str, str] = field(default_factory=dict)
 
     def results(self) -> dict[str, Any]:
@@ -273,14 +280,21 @@ class Report(Result):
 def build_report(
     scores: Sequence[Scores],
     *,
-    gold: Gold,
+    gold: Gold | Source,
     queries: Queries | None = None,
     corpus: Corpus | None = None,
     by: Sequence[By | str] = (),
+    read_tables: Callable[[], Tables] | None = None,
 ) -> Report:
-    """Return a report on one or many systems, with means by each of the columns ``by``."""
+    """Return a report on one or many systems, with means by each of the columns ``by``.
+
+    ``gold`` may be its file alone, with ``read_tables`` to read it once it is needed.
+    """
     if not scores:
         raise UsageError("a report needs the scores of at least one run")
+    source = gold if isinstance(gold, Source) else gold.source
+    if isinstance(gold, Gold):
+        read_tables = partial(Tables, gold, queries, corpus)
     names = [utf8(run_scores.system) for run_scores in scores]
     if len(names) > 1:
         names = distinct_names(names)
@@ -303,10 +317,10 @@ def build_report(
     )
     return Report(
         systems,
-        gold=gold.source,
+        gold=source,
         queries=None if queries is None else queries.source,
         corpus=None if corpus is None else corpus.source,
-        tables=Tables(gold, queries, corpus),
+        read_tables=read_tables,
         **origin_of([run_scores.meta for run_scores in scores], queries),
     )
 
