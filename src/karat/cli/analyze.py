@@ -242,7 +242,7 @@ def _commands(typed: Sequence[str], query_id: str, meta: Mapping[str, Any]) -> d
 
 
 @dataclass(frozen=True, kw_only=True)
-class StagedRuns(ScoringOptions):
+class StageInputs(ScoringOptions):
     """Run logs with stages, or two runs that are stages of one system."""
 
     runs: list[str] = argument(
@@ -254,7 +254,7 @@ class StagedRuns(ScoringOptions):
 
 @command("stages")
 def stages(
-    inputs: StagedRuns,
+    inputs: StageInputs,
     output: PageOptions,
     *,
     measures: list[str] | None = option(

@@ -33,7 +33,7 @@ from karat.data.tables import Gold, Queries
 from karat.errors import InputError, NoGoldError
 from karat.formats.files import Input, write_lines
 from karat.formats.json_records import (
-    Record,
+    JsonRecord,
     frame_of,
     from_text,
     gold_of_rows,
@@ -97,7 +97,7 @@ def read_judged_queries(
         yield (_dataset_query if style == "dataset" else _evalset_query)(record, texts)
 
 
-def _evalset_query(record: Record, texts: bool) -> JudgedQuery:
+def _evalset_query(record: JsonRecord, texts: bool) -> JudgedQuery:
     remaining = dict(record.value)
     name, text = take_first(remaining, _ID), take_first(remaining, _TEXT)
     if not isinstance(text, str) and (name is None or (texts and text is not None)):
@@ -112,7 +112,7 @@ def _evalset_query(record: Record, texts: bool) -> JudgedQuery:
     return JudgedQuery(record.line, query_id, text, gold, remaining, has_gold_key)
 
 
-def _dataset_query(record: Record, texts: bool) -> JudgedQuery:
+def _dataset_query(record: JsonRecord, texts: bool) -> JudgedQuery:
     remaining = dict(record.value)
     query_id = record.as_id(remaining.pop("query_id", None), "query_id")
     text = take_first(remaining, ("question", *_TEXT))
@@ -231,7 +231,9 @@ def take_first(record: dict[str, Any], names: Iterable[str]) -> Any:
     return None if name is None else record.pop(name)
 
 
-def parse_relevant(value: Any, what: str, default_grade: float, record: Record) -> list[JudgedItem]:
+def parse_relevant(
+    value: Any, what: str, default_grade: float, record: JsonRecord
+) -> list[JudgedItem]:
     """Parse relevant items: a list of ids or objects, one of them alone, or grades by id."""
     single = isinstance(value, (str, int)) or (
         isinstance(value, dict) and _id_in(value) is not None
@@ -257,7 +259,7 @@ def _id_in(entry: Mapping[str, Any]) -> Any:
 
 
 def take_grades(
-    remaining: dict[str, Any], relevant: Sequence[JudgedItem], record: Record
+    remaining: dict[str, Any], relevant: Sequence[JudgedItem], record: JsonRecord
 ) -> list[JudgedItem]:
     """Return relevant items with the grades under the key ``grades``, which is removed."""
     grades = {
@@ -271,7 +273,7 @@ def take_grades(
     ]
 
 
-def take_negatives(remaining: dict[str, Any], record: Record) -> list[JudgedItem]:
+def take_negatives(remaining: dict[str, Any], record: JsonRecord) -> list[JudgedItem]:
     """Return the hard negatives under the key ``negatives``, which is removed."""
     items = record.as_list(remaining.pop("negatives", None), "negatives")
     return [JudgedItem(record.as_id(item, "a negative"), 0.0, True) for item in items]

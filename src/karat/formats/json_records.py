@@ -36,7 +36,7 @@ _DEEPEST = 100
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-class Record(NamedTuple):
+class JsonRecord(NamedTuple):
     """One JSON object, the file that it is from, and its line; None in a file of one object.
 
     Its methods check values from it, and raise InputError with its place.
@@ -86,7 +86,7 @@ class Record(NamedTuple):
         raise self.error(f"{what} is {preview(value)}; an object is expected")
 
 
-def read_records(file: Input) -> Iterator[Record]:
+def read_records(file: Input) -> Iterator[JsonRecord]:
     """Yield the objects of a JSONL file; blank lines are skipped, all others must be objects."""
     for line, data in read_lines(file):
         record = parse_record(decode(data, file, first_line=line), file.name, line)
@@ -107,11 +107,11 @@ def read_lines(file: Input) -> Iterator[tuple[int, bytes]]:
         before += chunk.count(b"\n")
 
 
-def parse_record(text: str, where: str, line: int) -> Record:
+def parse_record(text: str, where: str, line: int) -> JsonRecord:
     """Parse one line of JSONL."""
     value = parse_json(text, where, line)
     if isinstance(value, dict):
-        return Record(line, value, where)
+        return JsonRecord(line, value, where)
     kinds: dict[type, str] = {list: "array", str: "string", bool: "boolean", type(None): "null"}
     kind = kinds.get(type(value), "number")
     raise InputError(f"the line holds a JSON {kind}; an object is expected", where=where, line=line)

@@ -29,7 +29,7 @@ from karat.data.columns import (
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError
 from karat.formats.files import Input, write_frame, write_lines
-from karat.formats.json_records import Record, frame_of, json_rows, read_records, to_line
+from karat.formats.json_records import JsonRecord, frame_of, json_rows, read_records, to_line
 from karat.formats.registry import Head, Kind
 
 DOCUMENT_SUFFIXES = (".md", ".markdown", ".txt")
@@ -104,7 +104,7 @@ def _rows(file: Input, key: str, names: Sequence[str]) -> tuple[pl.DataFrame, pl
     return frame, pl.Series("line", lines, dtype=pl.Int64)
 
 
-def _row(record: Record, key: str, names: Sequence[str]) -> dict[str, Any]:
+def _row(record: JsonRecord, key: str, names: Sequence[str]) -> dict[str, Any]:
     remaining = dict(record.value)
     id_key = next((name for name in names if remaining.get(name) is not None), None)
     text_key = next((name for name in TEXT_NAMES if isinstance(remaining.get(name), str)), None)

@@ -18,7 +18,7 @@ from karat.data.columns import GOLD_NAMES, Duplicates, join_spans
 from karat.data.tables import Gold
 from karat.errors import InputError
 from karat.formats.files import Input, write_lines
-from karat.formats.json_records import Record, gold_of_rows, read_records, whole_if_possible
+from karat.formats.json_records import JsonRecord, gold_of_rows, read_records, whole_if_possible
 from karat.formats.registry import Head, Kind
 
 # The source of a label: a person, or a decision on a disagreement between raters.
@@ -66,7 +66,7 @@ def read_label_lines(file: Input) -> Iterator[Label]:
         yield Label(record.line or 0, query_id, item_id, grade, error, rater, decided)
 
 
-def item_id_of(record: Record) -> str:
+def item_id_of(record: JsonRecord) -> str:
     """Return the item of a pair: its item_id or chunk_id, which must agree if both are given."""
     keys = [name for name in _ITEM if record.value.get(name) is not None] or _ITEM[:1]
     names = [record.as_id(record.value.get(name), name) for name in keys]
@@ -78,7 +78,7 @@ def item_id_of(record: Record) -> str:
     return names[0]
 
 
-def _grade(record: Record) -> float | None:
+def _grade(record: JsonRecord) -> float | None:
     keys = [name for name in (*_GRADE, "error") if record.value.get(name) is not None]
     if not keys:
         raise record.error(

@@ -19,7 +19,7 @@ from karat.errors import InputError
 from karat.formats.evalset import JudgedItem, JudgedQuery, queries_to_write
 from karat.formats.files import Input, write_lines
 from karat.formats.json_records import (
-    Record,
+    JsonRecord,
     frame_of,
     json_rows,
     preview,
@@ -103,7 +103,7 @@ def read_judged_queries(file: Input, *, texts: bool) -> list[JudgedQuery]:
     return list(judged.values())
 
 
-def _judged_query(record: Record, memory: str | None, position: int, name: str) -> JudgedQuery:
+def _judged_query(record: JsonRecord, memory: str | None, position: int, name: str) -> JudgedQuery:
     remaining = dict(record.value)
     own_id = remaining.pop("id", None)
     # With an id a query can be looked up elsewhere; with neither it is nothing.
@@ -127,11 +127,11 @@ class _MemoryTest(NamedTuple):
     memory: str | None
     content: str | None
     queries: list[Any]
-    record: Record
+    record: JsonRecord
 
 
 def _tests(file: Input) -> Iterator[_MemoryTest]:
-    suite = Record(None, {}, file.name)
+    suite = JsonRecord(None, {}, file.name)
     value = suite.as_object(read_json(file), "the suite")
     for number, case in enumerate(suite.as_list(value.get("test_cases"), "test_cases"), 1):
         name = f"test case {number}"

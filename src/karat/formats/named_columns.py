@@ -45,7 +45,7 @@ from karat.formats.files import (
     write_frame,
     write_parquet,
 )
-from karat.formats.json_records import Record, parse_json, preview, text_id
+from karat.formats.json_records import JsonRecord, parse_json, preview, text_id
 from karat.formats.registry import Head, Kind
 
 # Columns that stay text, even if all their values look like numbers.
@@ -344,17 +344,17 @@ def _gold_of_queries(
     table = with_ids(table, ("query_id",), file.source, lines)
     queries = []
     for row, line in zip(table.iter_rows(named=True), lines, strict=True):
-        record = Record(line, row, file.name)
+        record = JsonRecord(line, row, file.name)
         relevant = parse_relevant(_parse_cell(row[column], shown, record), column, 1.0, record)
         attributes = {"no_answer": row.get("no_answer")}
         queries.append(JudgedQuery(line, row["query_id"], "", relevant, attributes))
     return gold_of(queries, file, duplicates)
 
 
-def _parse_cell(cell: Any, column: str, record: Record) -> Any:
+def _parse_cell(cell: Any, column: str, record: JsonRecord) -> Any:
     """Return the content of a gold cell, JSON or one id; refuse a list in any other form.
 
-    >>> record = Record(2, {}, "gold.csv")
+    >>> record = JsonRecord(2, {}, "gold.csv")
     >>> _parse_cell('["c0","c12"]', "gold", record), _parse_cell("c0", "gold", record)
     (['c0', 'c12'], 'c0')
     """

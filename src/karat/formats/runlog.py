@@ -24,7 +24,7 @@ from karat.formats.field_mapping import explaining
 from karat.formats.files import Input, write_lines
 from karat.formats.json_records import (
     TEXTS,
-    Record,
+    JsonRecord,
     frame_of,
     is_number,
     preview,
@@ -92,7 +92,7 @@ def read_run(file: Input, *, name: str, strict: bool = False) -> LoggedRun:
 
 def run_of_records(records: Iterable[Mapping[str, Any]], *, name: str) -> Run:
     """Return the run of records that are not from a file; ``name`` is for messages."""
-    lines = [Record(number, dict(value), name) for number, value in enumerate(records, 1)]
+    lines = [JsonRecord(number, dict(value), name) for number, value in enumerate(records, 1)]
     return CallReader(name).run(lines, name, Source(name))
 
 
@@ -139,9 +139,9 @@ class LoggedRun:
             )
 
 
-def _blocks(records: Iterable[Record]) -> Iterator[list[Record]]:
+def _blocks(records: Iterable[JsonRecord]) -> Iterator[list[JsonRecord]]:
     """Yield calls in blocks of about the same number of hits, because hits take the memory."""
-    block: list[Record] = []
+    block: list[JsonRecord] = []
     # A hit takes more memory as a JSON object than as a row.
     hits, most = 0, min(_BLOCK_HITS, memory_budget().block_rows // 2)
     for record in records:
@@ -166,7 +166,7 @@ class CallReader:
     meta: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
 
-    def run(self, records: Iterable[Record], name: str, source: Source) -> Run:
+    def run(self, records: Iterable[JsonRecord], name: str, source: Source) -> Run:
         """Return the run of some lines; as rows, hits take a sixth of the memory."""
         calls: list[dict[str, Any]] = []
         frames = [HitLists(self.strict).frame()]
@@ -183,7 +183,7 @@ class CallReader:
             source=source,
         )
 
-    def call(self, record: Record, lists: HitLists) -> dict[str, Any]:
+    def call(self, record: JsonRecord, lists: HitLists) -> dict[str, Any]:
         """Return one line as a call and add its hits to ``lists``, unless the call failed."""
         value = record.value
         version = value.get(VERSION_KEY)
@@ -221,7 +221,7 @@ class CallReader:
             lists.add(query_id, stage, record.as_list(entries, f"{_STAGES}.{stage}"), record)
         return call
 
-    def _add_meta(self, record: Record) -> None:
+    def _add_meta(self, record: JsonRecord) -> None:
         for key, value in record.value.items():
             first = self.meta.get(key)
             # Most lines repeat the first one; True is not the 1 that it equals.
@@ -235,7 +235,7 @@ class CallReader:
                 raise record.error(f"{key} is {fact!r} here and {first!r} above; {_ONE_VALUE[key]}")
 
 
-def _amounts(record: Record) -> dict[str, float]:
+def _amounts(record: JsonRecord) -> dict[str, float]:
     """Return times and costs by stage; a bare number is the total."""
     amounts = {}
     for prefix, key in _AMOUNTS.items():
@@ -253,10 +253,10 @@ def _amounts(record: Record) -> dict[str, float]:
 def check_facts(meta: Mapping[str, Any], where: str) -> None:
     """Raise InputError for a fact about a run that could be written but not read again."""
     for key, value in meta.items():
-        _check_fact(key, value, Record(None, {}, where))
+        _check_fact(key, value, JsonRecord(None, {}, where))
 
 
-def _check_fact(key: str, value: Any, record: Record) -> Any:
+def _check_fact(key: str, value: Any, record: JsonRecord) -> Any:
     """Return a fact about a run; raise InputError if it does not have the type of its key."""
     if value is None or key not in _FACT_TYPES:
         return value
@@ -313,7 +313,7 @@ class HitLists:
     owners: list[tuple[str, str, int]] = field(default_factory=list)
     parts: list[Columns] = field(default_factory=list)
 
-    def add(self, query_id: str, stage: str, entries: list[Any], record: Record) -> None:
+    def add(self, query_id: str, stage: str, entries: list[Any], record: JsonRecord) -> None:
         """Add one list of a record."""
         if not entries:
             return
@@ -387,7 +387,7 @@ def _all_finite(values: list[Any]) -> bool:
         return False
 
 
-def _hit(entry: Any, rank: int, record: Record) -> dict[str, Any]:
+def _hit(entry: Any, rank: int, record: JsonRecord) -> dict[str, Any]:
     """Return a hit of any form by the names of its columns, each value checked."""
     if isinstance(entry, str):
         entry = {"chunk_id": entry}

@@ -27,7 +27,7 @@ from karat.formats.evalset import (
     take_negatives,
 )
 from karat.formats.files import Input, open_input, write_lines
-from karat.formats.json_records import Record, frame_of, from_text, read_json
+from karat.formats.json_records import JsonRecord, frame_of, from_text, read_json
 from karat.formats.registry import Head, Kind
 
 # The id of the only scene of a story that has none.
@@ -141,7 +141,7 @@ def _entries(file: Input) -> list[Any]:
 
 
 def _judged_query(entry: Any, number: int, where: str) -> JudgedQuery:
-    what, record = f"query {number}", Record(None, {}, where)
+    what, record = f"query {number}", JsonRecord(None, {}, where)
     remaining = dict(record.as_object({"query": entry} if isinstance(entry, str) else entry, what))
     name = remaining.pop("id", None)
     query_id = f"q_{number}" if name in (None, "") else record.as_id(name, f"the id of {what}")

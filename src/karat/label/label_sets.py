@@ -19,7 +19,7 @@ from karat.data.columns import join_spans
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError, UsageError
 from karat.formats.files import Input
-from karat.formats.json_records import Record, preview, read_records
+from karat.formats.json_records import JsonRecord, preview, read_records
 from karat.formats.labels import (
     ADJUDICATION,
     HIGHEST_GRADE,
@@ -221,7 +221,7 @@ def _of_lines(file: Input, rater: str | None, source: str | None) -> ImportedFil
 
 
 def _judgment(
-    label: Label, record: Record, file: str, default_rater: str | None, source: str | None
+    label: Label, record: JsonRecord, file: str, default_rater: str | None, source: str | None
 ) -> ImportedJudgment:
     name = label.rater if label.rater is not None else default_rater
     if name is None:
@@ -252,14 +252,14 @@ def _judgment(
     )
 
 
-def _text(record: Record, name: str) -> str:
+def _text(record: JsonRecord, name: str) -> str:
     value = record.value.get(name)
     if value is None or isinstance(value, str):
         return value or ""
     raise record.error(f"{name} is {preview(value)}; a text is expected")
 
 
-def _moment(record: Record, name: str) -> datetime | None:
+def _moment(record: JsonRecord, name: str) -> datetime | None:
     """Return a time; one in the future is refused: it would override all others until then."""
     value = record.value.get(name)
     if value is None:

@@ -20,7 +20,7 @@ from karat.data.columns import IN_MEMORY, Source
 from karat.data.tables import Gold
 from karat.errors import InputError, UsageError, unknown
 from karat.formats.files import Input, open_input
-from karat.formats.json_records import Record, read_records
+from karat.formats.json_records import JsonRecord, read_records
 from karat.formats.labels import (
     HIGHEST_GRADE,
     Label,
@@ -177,7 +177,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
     return [pair for pair, _ in read_pool_records(path)]
 
 
-def read_pool_records(path: str | Path) -> list[tuple[Pair, Record]]:
+def read_pool_records(path: str | Path) -> list[tuple[Pair, JsonRecord]]:
     """Read a pool as ``read_pairs`` does; each pair comes with its whole record."""
     # A path that cannot be examined is refused when it is opened.
     with suppress(OSError, ValueError):
@@ -199,7 +199,7 @@ def read_pool_records(path: str | Path) -> list[tuple[Pair, Record]]:
     return pairs
 
 
-def _text(record: Record, name: str) -> str:
+def _text(record: JsonRecord, name: str) -> str:
     value: Any = record.value.get(name)
     if isinstance(value, str):
         return value
