@@ -21,14 +21,14 @@ from karat.reports.outputs import FORMS
 from karat.retrieve.chunking import Chunker
 from karat.retrieve.system_config import (
     KINDS,
-    CallsForm,
-    MmrForm,
-    RerankForm,
-    RewriteForm,
-    StagesForm,
+    CallsOptions,
+    MmrOptions,
+    RerankOptions,
+    RewriteOptions,
+    StagesOptions,
     maker,
 )
-from karat.retrieve.text_rules import NormaliseForm
+from karat.retrieve.text_rules import NormaliseOptions
 
 PAGE = Path(__file__).parent / "reference.md"
 
@@ -93,17 +93,17 @@ def _systems() -> list[str]:
     parts = [
         "A system has a `retriever` of one of the kinds below, and keys that any system may have.",
         "### Before and after retrieving, in this order",
-        _keys(StagesForm),
+        _keys(StagesOptions),
         *_nested(
             {
-                "normalise": NormaliseForm,
-                "rewrite": RewriteForm,
-                "rerank": RerankForm,
-                "mmr": MmrForm,
+                "normalise": NormaliseOptions,
+                "rewrite": RewriteOptions,
+                "rerank": RerankOptions,
+                "mmr": MmrOptions,
             }
         ),
         "### How it is called, and what the log says",
-        _keys(CallsForm),
+        _keys(CallsOptions),
         *_nested({"chunker": Chunker}),
     ]
     for name, kind in KINDS.items():

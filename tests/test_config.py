@@ -11,7 +11,7 @@ from karat.evaluation.gate_files import CONFIG_KEYS
 from karat.evaluation.gates import Gate
 from karat.evaluation.segments import By
 from karat.measure.names import parse_measure
-from karat.project.config import Config, ConfigForm, read_config
+from karat.project.config import Config, ConfigEntries, read_config
 
 # The sample of the design.
 SAMPLE = """
@@ -65,7 +65,7 @@ def test_the_sample_is_read(tmp_path):
 
 def test_what_is_not_said_has_its_default(tmp_path):
     config = config_of(tmp_path, "gold: qrels.txt\nby:\ngates:\nmeasures:\n")
-    assert config.model_dump(include=CONFIG_KEYS) == ConfigForm(gold="qrels.txt").model_dump()
+    assert config.model_dump(include=CONFIG_KEYS) == ConfigEntries(gold="qrels.txt").model_dump()
     assert (config.profile, config.measures, config.by, config.gates) == ("karat", None, [], ())
 
 
@@ -117,7 +117,7 @@ def test_the_digest_is_of_the_meaning_not_of_the_bytes(tmp_path):
 
 
 def test_the_keys_are_those_that_a_file_of_gates_may_have_beside_them():
-    assert set(CONFIG_KEYS) == set(ConfigForm.model_fields)
+    assert set(CONFIG_KEYS) == set(ConfigEntries.model_fields)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from karat.retrieve import fuse, route
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
 from karat.retrieve.system import build_system
-from karat.retrieve.system_config import MmrForm, StagesForm, parse_systems
+from karat.retrieve.system_config import MmrOptions, StagesOptions, parse_systems
 
 ITEMS = [
     ("tarts#1", "apple tart with cinnamon and butter", "en", "2024-05-01"),
@@ -368,7 +368,7 @@ def test_the_examples_of_the_page_run_as_they_stand(place, example):
 
 def test_the_page_names_every_stage_and_every_option_of_fuse_and_route():
     page = PAGE.read_text("utf-8")
-    for form in (StagesForm, MmrForm, fuse.Options, route.Options):
+    for form in (StagesOptions, MmrOptions, fuse.Options, route.Options):
         for key in expectations(form):
             assert f"`{key}`" in page or f"{key}:" in page, key
 

@@ -16,13 +16,13 @@ from karat.formats.settings import Place, validate
 from karat.retrieve.build_context import Items
 from karat.retrieve.protocol import Hit, Query
 from karat.retrieve.stages import Jaccard, Mmr, ab_order, ab_words, textbook_order
-from karat.retrieve.system_config import MmrForm
+from karat.retrieve.system_config import MmrOptions
 
 ASKED = Query("q1", "tart")
 
 
 def stage(items=None, **form):
-    return Mmr(validate(MmrForm, form, Place("karat.yaml")), items)
+    return Mmr(validate(MmrOptions, form, Place("karat.yaml")), items)
 
 
 def texts(**given):

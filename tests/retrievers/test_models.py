@@ -19,7 +19,7 @@ import pytest
 
 from karat.errors import CallError, InputError, KaratError, MissingExtraError, UsageError
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.models import Embedder, ModelForm, unit_rows
+from karat.retrieve.models import Embedder, ModelOptions, unit_rows
 from karat.retrieve.protocol import Query
 
 SCIFACT = Path(__file__).parents[2] / "../shared/data/scifact"
@@ -27,7 +27,7 @@ LONG = "waves " * 400
 
 
 def made(folder: Path, **options):
-    return Embedder(ModelForm(**options), BuildContext(folder=folder))
+    return Embedder(ModelOptions(**options), BuildContext(folder=folder))
 
 
 def tokens(model, text):
@@ -225,7 +225,7 @@ from karat.retrieve.build_context import BuildContext
 models._PATIENCE = 1
 try:
     models.load_model(
-        "TextEmbedding", models.ModelForm(model="BAAI/bge-small-en-v1.5"), BuildContext()
+        "TextEmbedding", models.ModelOptions(model="BAAI/bge-small-en-v1.5"), BuildContext()
     )
 except KaratError as error:
     print(error)
@@ -352,7 +352,7 @@ def test_secrets_stay_out_of_a_callables_errors(tmp_path):
     context = BuildContext(folder=tmp_path, environment={"KEY": "s3cr3t"})
     context.expand("${KEY}")
     with pytest.raises(KaratError, match=r"bad key \$\{KEY\}"):
-        Embedder(ModelForm(embed="own.py:embed"), context).queries(["a"])[0]
+        Embedder(ModelOptions(embed="own.py:embed"), context).queries(["a"])[0]
 
 
 def test_lengths_are_one_from_the_smallest_numbers_to_the_largest():

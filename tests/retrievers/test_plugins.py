@@ -10,11 +10,11 @@ import sys
 import pytest
 
 PLUGIN = """
-from karat.formats.settings import Form
+from karat.formats.settings import ConfigModel
 from karat.retrieve.protocol import Answer, Hit
 from pydantic import Field
 
-class Options(Form):
+class Options(ConfigModel):
     prefix: str = Field(description="what every id begins with")
 
 class Echo:

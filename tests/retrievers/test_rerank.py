@@ -21,7 +21,7 @@ from karat.retrieve.models import Embedder
 from karat.retrieve.protocol import Hit, Query
 from karat.retrieve.stages import reranker
 from karat.retrieve.system import build_system
-from karat.retrieve.system_config import RerankForm, parse_systems, run_digest
+from karat.retrieve.system_config import RerankOptions, parse_systems, run_digest
 
 TEXTS = {
     "calm": "a calm sea",
@@ -34,7 +34,7 @@ LIBRARIES = {name: version(name) for name in ("fastembed", "onnxruntime")}
 
 def stage(folder, corpus=None, **form):
     items = None if corpus is None else Items(Corpus.from_dict(corpus))
-    return reranker(RerankForm(**form), items, BuildContext(folder=folder))
+    return reranker(RerankOptions(**form), items, BuildContext(folder=folder))
 
 
 def crossed(folder, corpus=TEXTS, **form):

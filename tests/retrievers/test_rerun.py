@@ -26,7 +26,7 @@ from karat.retrieve.rerun import RerunStart, StageRerun, mine_negatives
 from karat.retrieve.search import FailedCall, search_system
 from karat.retrieve.stages import DistinctDocs, Filter, Threshold, reranker
 from karat.retrieve.system import SearchSystem, build_system
-from karat.retrieve.system_config import RerankForm, parse_systems
+from karat.retrieve.system_config import RerankOptions, parse_systems
 
 # Words that the models' tokenizer does not cut.
 WORDS = (
@@ -184,7 +184,7 @@ def test_the_reranker_gives_negatives_scores_of_its_own(tmp_path, cross_encoder,
     made = rerunner(
         context(tmp_path, corpus), {"retriever": "bm25", "k": 10, "k_raw": 10, "rerank": model}
     )
-    alone = reranker(RerankForm(**model), Items(Corpus.from_dict(corpus)), BuildContext())
+    alone = reranker(RerankOptions(**model), Items(Corpus.from_dict(corpus)), BuildContext())
     for case in cases[: 3 if kind == "bi" else None]:
         query = Query(case["query_id"], case["question"])
         start = starts(made, [query])[query.query_id]

@@ -15,8 +15,8 @@ from karat.retrieve.protocol import Query
 from karat.retrieve.run_log import record_of
 from karat.retrieve.stages import Rewrite, Threshold
 from karat.retrieve.system import SearchSystem
-from karat.retrieve.system_config import RewriteForm
-from karat.retrieve.text_rules import NormaliseForm, TextRules, text_rules
+from karat.retrieve.system_config import RewriteOptions
+from karat.retrieve.text_rules import NormaliseOptions, TextRules, text_rules
 
 CALLS = """
 from __future__ import annotations
@@ -75,7 +75,7 @@ def folder(tmp_path):
 
 
 def rewrite(folder, name, both=False):
-    form = RewriteForm.model_validate({"call": f"calls.py:{name}", "both": both})
+    form = RewriteOptions.model_validate({"call": f"calls.py:{name}", "both": both})
     return Rewrite.of(form, BuildContext(folder=folder))
 
 
@@ -161,7 +161,7 @@ def test_the_original_list_goes_through_the_same_stages(folder):
 
 
 def test_rules_of_texts_come_before_the_rewriting(folder):
-    rules = text_rules(NormaliseForm(), {"pastry": "pie"})
+    rules = text_rules(NormaliseOptions(), {"pastry": "pie"})
     asked = Query("q1", "APPLE  Pastry")
     answer = system(rewrite(folder, "swap"), rules).find([asked], 2)[0]
     assert answer.rewritten == "apple tart"
@@ -171,7 +171,7 @@ def test_rules_of_texts_come_before_the_rewriting(folder):
 def test_a_rewrite_must_be_in_time(tmp_path):
     (tmp_path / "slow.py").write_text("import time\ndef rewrite(text):\n    time.sleep(5)\n")
     rewrite = Rewrite.of(
-        RewriteForm(call="slow.py:rewrite"), BuildContext(folder=tmp_path, timeout=0.1)
+        RewriteOptions(call="slow.py:rewrite"), BuildContext(folder=tmp_path, timeout=0.1)
     )
     with pytest.raises(CallError, match=r"rewrite slow.py:rewrite took longer than 0.1 s"):
         rewrite.apply(Query("q", "apple"))
@@ -186,6 +186,6 @@ def test_a_secret_in_what_a_rewrite_raises_is_hidden_in_every_spelling(tmp_path,
     context = BuildContext(folder=tmp_path, environment={"KEY": "hunter2/and+more"})
     assert context.expand("${KEY}") == "hunter2/and+more"
     with pytest.raises(CallError) as caught:
-        Rewrite.of(RewriteForm(call="leaky.py:rewrite"), context).apply(Query("q", "apple"))
+        Rewrite.of(RewriteOptions(call="leaky.py:rewrite"), context).apply(Query("q", "apple"))
     assert "hunter2" not in str(caught.value)
     assert "aHVudGVy" not in str(caught.value)

@@ -17,7 +17,7 @@ import karat
 from karat.data.tables import Queries
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.models import Embedder, ModelForm
+from karat.retrieve.models import Embedder, ModelOptions
 from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
 
@@ -37,7 +37,7 @@ def claims() -> Queries:
 def context(folder: Path, model: Path, queries: Queries) -> BuildContext:
     """A folder with the kept vectors of abstracts, and those of claims made by the model."""
     (folder / "docs.npy").symlink_to((MADE / "all-MiniLM-L6-v2.docs.float16.npy").resolve())
-    form = ModelForm(model=model_folders.MINILM, path=str(model), max_length=256)
+    form = ModelOptions(model=model_folders.MINILM, path=str(model), max_length=256)
     ids, texts = (queries.frame[name].to_list() for name in ("query_id", "text"))
     vectors = Embedder(form, BuildContext()).queries(texts)
     np.savez(folder / "queries.npz", ids=np.array(ids), vectors=vectors)

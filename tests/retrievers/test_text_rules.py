@@ -12,11 +12,17 @@ from karat.errors import CallError, InputError, UsageError
 from karat.formats.settings import Place, validate
 from karat.retrieve.placeholders import fill_placeholders
 from karat.retrieve.protocol import Query
-from karat.retrieve.text_rules import NormaliseForm, TextRules, normalised, read_aliases, text_rules
+from karat.retrieve.text_rules import (
+    NormaliseOptions,
+    TextRules,
+    normalised,
+    read_aliases,
+    text_rules,
+)
 
 
 def how(**given):
-    return validate(NormaliseForm, given, Place("karat.yaml"))
+    return validate(NormaliseOptions, given, Place("karat.yaml"))
 
 
 @pytest.mark.parametrize(

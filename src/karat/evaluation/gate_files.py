@@ -16,7 +16,14 @@ from karat.errors import InputError, KaratError, UsageError, unknown
 from karat.evaluation.gates import Gate
 from karat.evaluation.segments import By, segment_name
 from karat.formats.files import open_input
-from karat.formats.settings import Form, Place, expectations, explain_error, preview, read_yaml
+from karat.formats.settings import (
+    ConfigModel,
+    Place,
+    expectations,
+    explain_error,
+    preview,
+    read_yaml,
+)
 from karat.measure.conventions import Conventions
 from karat.measure.names import Measure, parse_measure
 
@@ -159,7 +166,7 @@ _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Values = _Scalar | Annotated[list[_Scalar], Field(min_length=1)]
 
 
-class _GateForm(Form):
+class _GateForm(ConfigModel):
     """A gate as a mapping."""
 
     measure: str = Field(description="a measure such as R@5")

@@ -34,38 +34,6 @@ from karat.formats.registry import Head, Kind
 
 DOCUMENT_SUFFIXES = (".md", ".markdown", ".txt")
 _META = ("meta", "metadata")
-_PACKED = ("", ".gz", ".zst")
-
-
-def file_in(folder: Path, name: str) -> Path | None:
-    """Return the path of a file in a BEIR folder, packed or not; None if it is not there."""
-    paths = (folder / (name + packing) for packing in _PACKED)
-    return next((path for path in paths if path.is_file()), None)
-
-
-def beir_file(folder: Path, kind: Kind) -> Path:
-    """Return the file of a BEIR folder that holds this kind; of several qrels, test.tsv."""
-    if not (
-        file_in(folder, "queries.jsonl")
-        or file_in(folder, "corpus.jsonl")
-        or (folder / "qrels").is_dir()
-    ):
-        raise InputError(
-            "is a folder without corpus.jsonl, queries.jsonl or qrels; give a file or a "
-            "BEIR folder",
-            where=str(folder),
-        )
-    name = "qrels/test.tsv" if kind == "gold" else f"{kind}.jsonl"
-    if file := file_in(folder, name):
-        return file
-    qrels = sorted(path for packing in _PACKED for path in folder.glob(f"qrels/*.tsv{packing}"))
-    if kind == "gold" and len(qrels) == 1:
-        return qrels[0]
-    problem = f"no {name}"
-    if kind == "gold" and qrels:
-        names = ", ".join(path.name for path in qrels)
-        problem = f"several qrels ({names}); give the file, or call one of them test.tsv"
-    raise InputError(f"holds {problem}", where=str(folder))
 
 
 def sniff(head: Head, kind: Kind, *, layout: str | None = None) -> bool:

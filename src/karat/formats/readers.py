@@ -26,6 +26,7 @@ from karat.formats.registry import (
     Format,
     Kind,
     detect_input,
+    file_in,
     format_for_writing,
     format_named,
     open_file,
@@ -115,11 +116,11 @@ def read_corpus(
     >>> read_corpus("corpus.jsonl").frame["item_id"][0]
     'refunds#1'
     """
-    if format is None and str(path) != "-" and Path(path).is_dir():
-        from karat.formats.jsonl import file_in, read_documents
+    is_folder = format is None and str(path) != "-" and Path(path).is_dir()
+    if is_folder and file_in(Path(path), "corpus.jsonl") is None:
+        from karat.formats.jsonl import read_documents
 
-        if file_in(Path(path), "corpus.jsonl") is None:
-            return read_documents(path)
+        return read_documents(path)
     with _opened(path, "corpus", format, fields) as (file, form):
         return cast("Corpus", form.reader("corpus")(file))
 
@@ -132,8 +133,6 @@ def queries_in_gold(
         return None
     shared = replace(Fields.of(fields), one_file=True)
     if Path(path).is_dir():
-        from karat.formats.jsonl import file_in
-
         held = file_in(Path(path), "queries.jsonl") is not None
         return read_queries(path, format=format, fields=shared) if held else None
     with _opened(path, "gold", format, shared) as (file, form):

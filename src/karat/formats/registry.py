@@ -44,6 +44,8 @@ _NEEDS: dict[Kind, tuple[tuple[tuple[str, ...], ...], ...]] = {
 }
 _KEY = re.compile(r'"([^"\\]{1,60})"\s*:')
 _MOST_SHOWN = 10
+# The suffixes of a file in a BEIR folder, packed or not.
+_PACKED = ("", ".gz", ".zst")
 
 
 @dataclass(frozen=True)
@@ -308,8 +310,6 @@ def open_file(
     """Open a file, or the file of a BEIR folder, that should hold ``kind``; return its format."""
     check_path(path)
     if str(path) != "-" and Path(path).is_dir():
-        from karat.formats.jsonl import beir_file
-
         if format not in (None, "beir"):
             raise InputError(f"is a folder; {format} is read from a file", where=str(path))
         return open_input(beir_file(Path(path), kind), mapping), FORMATS["beir"]
@@ -318,6 +318,37 @@ def open_file(
     if form.name != "parquet":
         _ = file.head  # raises InputError for a binary file
     return file, form
+
+
+def file_in(folder: Path, name: str) -> Path | None:
+    """Return the path of a file in a BEIR folder, packed or not; None if it is not there."""
+    paths = (folder / (name + packing) for packing in _PACKED)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def beir_file(folder: Path, kind: Kind) -> Path:
+    """Return the file of a BEIR folder that holds this kind; of several qrels, test.tsv."""
+    if not (
+        file_in(folder, "queries.jsonl")
+        or file_in(folder, "corpus.jsonl")
+        or (folder / "qrels").is_dir()
+    ):
+        raise InputError(
+            "is a folder without corpus.jsonl, queries.jsonl or qrels; give a file or a "
+            "BEIR folder",
+            where=str(folder),
+        )
+    name = "qrels/test.tsv" if kind == "gold" else f"{kind}.jsonl"
+    if file := file_in(folder, name):
+        return file
+    qrels = sorted(path for packing in _PACKED for path in folder.glob(f"qrels/*.tsv{packing}"))
+    if kind == "gold" and len(qrels) == 1:
+        return qrels[0]
+    problem = f"no {name}"
+    if kind == "gold" and qrels:
+        names = ", ".join(path.name for path in qrels)
+        problem = f"several qrels ({names}); give the file, or call one of them test.tsv"
+    raise InputError(f"holds {problem}", where=str(folder))
 
 
 def detect_input(file: Input, kind: Kind) -> Format:

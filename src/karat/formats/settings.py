@@ -1,6 +1,6 @@
 """YAML files of settings: plain data, each key once, and the line of every entry.
 
-``Form`` is the base of the pydantic models that give the entries their meaning.
+``ConfigModel`` is the base of the pydantic models that give the entries their meaning.
 """
 
 from __future__ import annotations
@@ -212,13 +212,13 @@ def _note_lines(
 _CUSTOM = "refused"
 
 
-class Form(BaseModel):
+class ConfigModel(BaseModel):
     """Base of settings: refuses unknown keys, and text where a number is expected."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-F = TypeVar("F", bound=Form)
+F = TypeVar("F", bound=ConfigModel)
 
 
 def custom_error(why: str) -> PydanticCustomError:
@@ -226,21 +226,21 @@ def custom_error(why: str) -> PydanticCustomError:
     return PydanticCustomError(_CUSTOM, "{why}", {"why": why})
 
 
-def expectations(form: type[BaseModel]) -> dict[str, str]:
-    """Return what each key of a form must be, by its name in a file."""
+def expectations(model: type[BaseModel]) -> dict[str, str]:
+    """Return what each key of a model must be, by its name in a file."""
     return {
         field.alias or name: field.description or "something else"
-        for name, field in form.model_fields.items()
+        for name, field in model.model_fields.items()
     }
 
 
-def validate(form: type[F], data: Mapping[str, Any], place: Place) -> F:
-    """Return the form filled with data; raise InputError with the line of a wrong entry."""
+def validate(model: type[F], data: Mapping[str, Any], place: Place) -> F:
+    """Return the model filled with data; raise InputError with the line of a wrong entry."""
     try:
-        return form.model_validate(dict(data))
+        return model.model_validate(dict(data))
     except ValidationError as error:
         for key, value in data.items():
-            inner = _inner_form(form, key)
+            inner = _inner_model(model, key)
             if inner is None:
                 continue
             if isinstance(value, Mapping):
@@ -248,21 +248,21 @@ def validate(form: type[F], data: Mapping[str, Any], place: Place) -> F:
             for index, entry in enumerate(value if isinstance(value, list) else ()):
                 if isinstance(entry, Mapping):
                     validate(inner, entry, place.at(key, index))
-        key, what = explain_error(error, data, expectations(form))
+        key, what = explain_error(error, data, expectations(model))
         raise place.at(key).error(what) from None
 
 
-def _inner_form(form: type[BaseModel], key: str) -> type[Form] | None:
-    """Return the form under a key, alone, optional or in a list."""
+def _inner_model(model: type[BaseModel], key: str) -> type[ConfigModel] | None:
+    """Return the model under a key, alone, optional or in a list."""
     types = [
-        field.annotation for name, field in form.model_fields.items() if key in (name, field.alias)
+        field.annotation for name, field in model.model_fields.items() if key in (name, field.alias)
     ]
     while types:
         annotation = types.pop()
         if (
             isinstance(annotation, type)
             and not get_args(annotation)
-            and issubclass(annotation, Form)
+            and issubclass(annotation, ConfigModel)
         ):
             return annotation
         types += get_args(annotation)

@@ -18,7 +18,7 @@ from karat.evaluation.gate_files import parse_gates
 from karat.evaluation.gates import Gate
 from karat.evaluation.segments import By
 from karat.formats.field_mapping import Fields
-from karat.formats.settings import Form, Place, preview, read_yaml, validate
+from karat.formats.settings import ConfigModel, Place, preview, read_yaml, validate
 from karat.measure.conventions import Conventions, conventions_of
 from karat.measure.names import parse_measure, parse_measures
 from karat.retrieve.system_config import SystemConfig, parse_systems
@@ -33,7 +33,7 @@ OneOrMany = Annotated[
 _FILE, _FLAG = "a file name", "true or false"
 
 
-class ConfigForm(Form):
+class ConfigEntries(ConfigModel):
     """What a karat.yaml says, one field per key, with paths as they are written there.
 
     ``settings`` are the conventions that ``--set`` takes. A description says in messages what a
@@ -102,7 +102,7 @@ class ConfigForm(Form):
     )
 
 
-class Config(ConfigForm):
+class Config(ConfigEntries):
     """A karat.yaml as it was read, with its names resolved and its systems ready to be built.
 
     ``digest`` is the sha256 of what the file means: its order, comments and spacing do not
@@ -196,7 +196,7 @@ def read_config(path: str | Path) -> Config:
         )
     data = {key: value for key, value in file.data.items() if value is not None}
     entries = data.pop("gates", [])
-    form = validate(ConfigForm, data, file.place)
+    form = validate(ConfigEntries, data, file.place)
     meaning = json.dumps(file.data, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(meaning.encode()).hexdigest()
     config = Config(**dict(form), folder=Path(path).parent, place=file.place, digest=digest)

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from karat.errors import UsageError, missing_extra, unknown
-from karat.formats.settings import Form
+from karat.formats.settings import ConfigModel
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Finder, Query, QueryFinder
 from karat.retrieve.system_config import Title
@@ -21,7 +21,7 @@ from karat.retrieve.vectors import sharing_rows
 WORD = re.compile(r"(?u)\b\w\w+\b")
 
 
-class Bm25Options(Form):
+class Bm25Options(ConfigModel):
     """BM25's parameters, and how texts are split into words."""
 
     method: Literal["lucene", "robertson", "atire", "bm25l", "bm25+"] = Field(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from karat.formats.settings import Form
+from karat.formats.settings import ConfigModel
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Finder, Query, QueryFinder
 from karat.retrieve.system_config import Title
@@ -80,7 +80,7 @@ class WordIndex:
         return self.rows[part], self.counts[part]
 
 
-class BowOptions(Form):
+class BowOptions(ConfigModel):
     """Which texts of items are read."""
 
     title: Title = True

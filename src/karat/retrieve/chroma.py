@@ -21,7 +21,7 @@ from karat.retrieve.protocol import Finder, Hits, Query
 from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import error_line, import_library, may_pass
 from karat.retrieve.vector_stores import (
-    CollectionForm,
+    CollectionOptions,
     StoreFinder,
     collection_finder,
     hit_of,
@@ -36,7 +36,7 @@ _OF_A_SERVER = ("host", "port", "ssl", "token", "headers")
 _NO_LISTENER = "Could not connect"
 
 
-class ChromaOptions(CollectionForm):
+class ChromaOptions(CollectionOptions):
     """Where the collection is, and what its records hold."""
 
     host: Text | None = Field(None, description="the server's name, such as 127.0.0.1")

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from karat.data.columns import Source, doc_of
 from karat.data.tables import Corpus
 from karat.errors import InputError, UsageError, unknown
-from karat.formats.settings import Form, Place, validate
+from karat.formats.settings import ConfigModel, Place, validate
 
 Unit = Literal["chars", "words"]
 
@@ -315,7 +315,7 @@ ALGOS: Mapping[Algo, tuple[str, Callable[[str, Chunker], Iterator[Chunk]]]] = {
 }
 
 
-class Chunker(Form):
+class Chunker(ConfigModel):
     """One way to split documents, with all its settings."""
 
     algo: Algo = Field(description="fixed, sentence or heading")

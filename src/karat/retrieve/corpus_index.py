@@ -21,8 +21,8 @@ from karat.data.tables import Corpus
 from karat.errors import InputError
 from karat.formats.field_mapping import Fields, FileMapping
 from karat.formats.files import atomic_write, unreadable
-from karat.formats.jsonl import file_in
 from karat.formats.readers import read_corpus
+from karat.formats.registry import file_in
 from karat.jobs.cache import ignore_in_git
 from karat.retrieve.user_code import error_line, library_versions
 from karat.retrieve.vectors import read_cached, sharing_rows

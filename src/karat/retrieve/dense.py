@@ -12,7 +12,7 @@ from pydantic import Field
 
 from karat.errors import CallError, InputError, UsageError
 from karat.retrieve.build_context import BuildContext, Items
-from karat.retrieve.models import Embedder, ModelForm
+from karat.retrieve.models import Embedder, ModelOptions
 from karat.retrieve.protocol import Answer, Finder, Query
 from karat.retrieve.system_config import Text, Title
 from karat.retrieve.vectors import (
@@ -29,7 +29,7 @@ _QUERIES_AT_ONCE = 64
 Ask = Callable[[Sequence[Query]], tuple[Floats, list[Answer]]]
 
 
-class DenseOptions(ModelForm):
+class DenseOptions(ModelOptions):
     """Where vectors come from, and how they are compared."""
 
     vectors: Text | None = Field(
@@ -151,6 +151,6 @@ def _check(options: DenseOptions) -> None:
     if options.query_vectors is not None:
         idle |= {"query_prefix"}
     if options.vectors is not None and options.query_vectors is not None:
-        idle |= set(ModelForm.model_fields)
+        idle |= set(ModelOptions.model_fields)
     for key in sorted(idle & options.model_fields_set):
         raise UsageError(f"{key} has no effect with vectors from a file; leave it out")

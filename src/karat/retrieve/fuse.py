@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from karat.errors import CallError
-from karat.formats.settings import Form, custom_error
+from karat.formats.settings import ConfigModel, custom_error
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query, shares
 from karat.retrieve.system_config import Share, Spec, refuse
@@ -171,7 +171,7 @@ _METHODS_WITH = {
 }
 
 
-class FuseOptions(Form):
+class FuseOptions(ConfigModel):
     """What to fuse, and how."""
 
     of: Annotated[Parts, AfterValidator(check_part_names)] = Field(

@@ -27,7 +27,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from karat.data.columns import ITEM_NAMES
 from karat.errors import CallError, UsageError
-from karat.formats.settings import Form, custom_error
+from karat.formats.settings import ConfigModel, custom_error
 from karat.jobs.signals import stop_on_signals
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.http_connection import Address, Connection, JsonPath, Reader, parse_url
@@ -129,7 +129,7 @@ def _of_hit(key: str, what: str) -> Any:
     return Field(None, description=f"a JMESPath expression for a hit's {what}; {key} if absent")
 
 
-class HttpOptions(Form):
+class HttpOptions(ConfigModel):
     """What to send to the service, and where its answer holds the hits."""
 
     url: Annotated[str, BeforeValidator(_checked_url)] = Field(

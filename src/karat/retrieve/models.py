@@ -16,14 +16,14 @@ import numpy.typing as npt
 from pydantic import Field
 
 from karat.errors import CallError, InputError, UsageError, missing_extra
-from karat.formats.settings import Form
+from karat.formats.settings import ConfigModel
 from karat.jobs.cache import file_sha256
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Query
 from karat.retrieve.system_config import (
     BatchSize,
     EmbedCall,
-    LocalModelForm,
+    LocalModelOptions,
     MaxLength,
     ModelFolder,
     ModelName,
@@ -81,20 +81,20 @@ class Model:
         return int(self.library.token_count([valid_unicode(text)]))
 
 
-def load_model(family: Family, form: LocalModelForm, context: BuildContext) -> Model:
-    """Load the model of a form; from a folder nothing is fetched."""
-    name = form.model or ""
-    folder = None if form.path is None else context.path(form.path)
+def load_model(family: Family, options: LocalModelOptions, context: BuildContext) -> Model:
+    """Load the model that options name; from a folder nothing is fetched."""
+    name = options.model or ""
+    folder = None if options.path is None else context.path(options.path)
     maker = _maker(family)
     described = _described(maker, name)
-    if form.threads is not None and not described.model_file.endswith(".onnx"):
+    if options.threads is not None and not described.model_file.endswith(".onnx"):
         raise UsageError(f"threads: model {name} uses none; leave it out")
     needed = _needed(described)
     if folder is not None:
         _check_folder(folder, described.model, needed)
-    library = _loaded(maker, described, folder, form.threads)
+    library = _loaded(maker, described, folder, options.threads)
     _check_width(library, described, folder)
-    length = _set_max_length(library, name, form.max_length)
+    length = _set_max_length(library, name, options.max_length)
     model_folder = Path(library.model._model_dir)
     hashes = {file: file_sha256(model_folder / file) for file in needed}
     listed = "\n".join(f"{file} {digest}" for file, digest in sorted(hashes.items()))
@@ -234,7 +234,7 @@ def _positions(folder: Path) -> int:
     return positions if isinstance(positions, int) else 0
 
 
-class ModelForm(LocalModelForm):
+class ModelOptions(LocalModelOptions):
     """Which model makes vectors of texts, and how."""
 
     embed: EmbedCall = None
@@ -243,7 +243,7 @@ class ModelForm(LocalModelForm):
     batch_size: BatchSize = 1
 
 
-class QueryModelForm(Form):
+class QueryModelOptions(ConfigModel):
     """Which model makes the vectors of queries: the one that made those in the store."""
 
     model: ModelName = None
@@ -261,27 +261,27 @@ class Embedder:
     text of which it makes nothing but zeros keeps them.
     """
 
-    def __init__(self, form: ModelForm, context: BuildContext, *, unit: bool = True) -> None:
-        if problem := model_problem(form):
+    def __init__(self, options: ModelOptions, context: BuildContext, *, unit: bool = True) -> None:
+        if problem := model_problem(options):
             raise UsageError(problem)
-        self.batch_size = form.batch_size
-        self._form = form
+        self.batch_size = options.batch_size
+        self._options = options
         self._unit = unit
         self._dim: int | None = None
         self._model: Model | None = None
         self._vectors: Callable[[list[str], bool], Any]
         self._about: Mapping[str, Any]
-        if form.embed is None:
-            model = self._model = load_model("TextEmbedding", form, context)
+        if options.embed is None:
+            model = self._model = load_model("TextEmbedding", options, context)
             self._about, digest = model.meta, model.digest
 
             def vectors(texts: list[str], query: bool) -> Any:
                 method = "query_embed" if query else "passage_embed"
-                return model.run(method, texts, batch_size=form.batch_size)
+                return model.run(method, texts, batch_size=options.batch_size)
 
             self._vectors = vectors
         else:
-            name = form.embed
+            name = options.embed
             call = load_callable(name, context.folder)
             code = UserCode(name, context.timeout, context.redact)
             sha256 = file_sha256(source_of(name, context.folder))
@@ -293,7 +293,7 @@ class Embedder:
                 else code.load(lambda: call(texts), done="asked for vectors")
             )
         # Texts that go through a model together can change each other's last digits.
-        decisive = json.dumps([digest, form.item_prefix, unit, form.batch_size])
+        decisive = json.dumps([digest, options.item_prefix, unit, options.batch_size])
         # The sha256 of all that decides an item's vector.
         self.digest = hashlib.sha256(decisive.encode()).hexdigest()
 
@@ -312,11 +312,11 @@ class Embedder:
 
     def items(self, texts: Sequence[str]) -> Floats:
         """Return one row per item."""
-        return self._rows([self._form.item_prefix + text for text in texts], query=False)
+        return self._rows([self._options.item_prefix + text for text in texts], query=False)
 
     def queries(self, texts: Sequence[str]) -> Floats:
         """Return one row per query."""
-        return self._rows([self._form.query_prefix + text for text in texts], query=True)
+        return self._rows([self._options.query_prefix + text for text in texts], query=True)
 
     def answers(self, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]:
         """Return one row per query, and answers with the time and tokens that it took."""
@@ -326,7 +326,7 @@ class Embedder:
         answers = [Answer([], latency={"embed": share}) for _ in queries]
         if self._model is not None:
             for query, answer in zip(queries, answers, strict=True):
-                tokens = self._model.tokens(self._form.query_prefix + query.text)
+                tokens = self._model.tokens(self._options.query_prefix + query.text)
                 answer.cost["query_tokens"] = float(tokens)
         return rows, answers
 
@@ -351,14 +351,16 @@ class Embedder:
         return unit_rows(rows) if self._unit else rows.astype(np.float32)
 
 
-def model_problem(form: ModelForm | QueryModelForm) -> str | None:
-    """Return why a form names no model, or two, or what only a model has beside a callable."""
-    if (form.model is None) == (form.embed is None):
-        both_or_neither = "both model and embed are" if form.model else "neither model nor embed is"
+def model_problem(options: ModelOptions | QueryModelOptions) -> str | None:
+    """Return why options name no model, or two, or what only a model has beside a callable."""
+    if (options.model is None) == (options.embed is None):
+        both_or_neither = (
+            "both model and embed are" if options.model else "neither model nor embed is"
+        )
         return f"{both_or_neither} given; give one of them"
-    folder = "path" if isinstance(form, ModelForm) else "model_path"
+    folder = "path" if isinstance(options, ModelOptions) else "model_path"
     for key in (folder, "max_length", "threads"):
-        if form.embed is not None and getattr(form, key) is not None:
+        if options.embed is not None and getattr(options, key) is not None:
             return f"{key} is for a model; with embed leave it out"
     return None
 

@@ -16,13 +16,13 @@ from pydantic import Field, model_validator
 from karat.errors import CallError, UsageError
 from karat.formats.settings import custom_error
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.models import QueryModelForm, model_problem
+from karat.retrieve.models import QueryModelOptions, model_problem
 from karat.retrieve.placeholders import ENVIRONMENT_VARIABLE, placeholder_value
 from karat.retrieve.protocol import Finder, Hit, Hits, Query
 from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import UserCode, error_line, hits_from, import_library
 from karat.retrieve.vector_stores import (
-    FieldsForm,
+    FieldsOptions,
     StoreFinder,
     query_model,
 )
@@ -71,7 +71,7 @@ _PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]+@|\b(?:ssl)?password\s*=\s*[^\s&]",
 _LEAST_WAIT = 2
 
 
-class PgvectorOptions(FieldsForm):
+class PgvectorOptions(FieldsOptions):
     """Where the database is, and which table or SQL to ask."""
 
     dsn: Text = Field(description="how to connect, such as ${DATABASE_URL}")
@@ -138,7 +138,7 @@ def _contradiction(options: PgvectorOptions) -> str | None:
         return "sql has neither %(vector)s nor %(query)s in it; it must ask for one"
     idle = set(_OF_A_TABLE) if options.sql is not None else set()
     if "vector" not in options.places:
-        idle |= QueryModelForm.model_fields.keys()
+        idle |= QueryModelOptions.model_fields.keys()
     idle &= options.model_fields_set
     if idle:
         return f"{min(idle)} has no effect on this sql; leave it out"

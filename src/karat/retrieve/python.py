@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from karat.data.tables import Queries, Run
 from karat.errors import CallError, UsageError
-from karat.formats.settings import Form
+from karat.formats.settings import ConfigModel
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.placeholders import literal_inside, map_texts
 from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query, QueryFinder
@@ -37,7 +37,7 @@ Ask = Callable[[Any, int], Any]
 _OPTIONAL = ("score", "doc_id", "version", "source", "similarity", "start", "end")
 
 
-class PythonOptions(Form):
+class PythonOptions(ConfigModel):
     """Which callable, and its further arguments."""
 
     call: Text = Field(description="module:callable or file.py:callable")

@@ -23,7 +23,7 @@ from karat.retrieve.protocol import Finder, Hit, Hits, Query
 from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import error_line, import_library, may_pass
 from karat.retrieve.vector_stores import (
-    CollectionForm,
+    CollectionOptions,
     StoreFinder,
     collection_finder,
     hit_of,
@@ -41,7 +41,7 @@ _LONGEST = 200
 _URL = re.compile(r"https?://|\$\{")
 
 
-class QdrantOptions(CollectionForm):
+class QdrantOptions(CollectionOptions):
     """Where the collection is, and what its points hold."""
 
     url: Text | None = Field(None, description="the server's URL, such as http://127.0.0.1:6333")

@@ -28,13 +28,20 @@ from karat.data.columns import Source
 from karat.data.tables import Corpus
 from karat.errors import InputError
 from karat.formats.files import open_input
-from karat.formats.settings import Form, Place, expectations, explain_error, parse_yaml, preview
+from karat.formats.settings import (
+    ConfigModel,
+    Place,
+    expectations,
+    explain_error,
+    parse_yaml,
+    preview,
+)
 from karat.retrieve.bow import WordIndex, word_bags
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Finder, Query, QueryFinder
 from karat.retrieve.stages import BASIC_STOP_WORDS, Jaccard, ab_order
 from karat.retrieve.system_config import Count, Finite, Share, Text
-from karat.retrieve.text_rules import NormaliseForm, normalised, read_aliases
+from karat.retrieve.text_rules import NormaliseOptions, normalised, read_aliases
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -47,7 +54,7 @@ def _at(path: str, default: Any, description: str) -> Any:
     return Field(default, alias=path, description=description)
 
 
-class QualitySettings(Form):
+class QualitySettings(ConfigModel):
     """The settings that have an effect, each under its path in the file."""
 
     k_surface: Annotated[int, Field(ge=1, le=4096)] = Field(
@@ -344,7 +351,7 @@ STOP_WORDS: Mapping[str, frozenset[str]] = {
 _BETWEEN_WORDS = re.compile(r"[^0-9A-Za-z]+")
 # What an alias stands for may be a name with underscores, which stay.
 _BETWEEN_MEANINGS = re.compile(r"[^0-9A-Za-z_]+")
-_ALIKE = NormaliseForm(unicode="NFKC", case="lower")
+_ALIKE = NormaliseOptions(unicode="NFKC", case="lower")
 
 
 @dataclass(frozen=True)
@@ -549,7 +556,7 @@ def interpolated(first: Rows, second: Rows, alpha: float) -> Floats:
     return alpha * (1.0 / (_RANKS_FROM + first)) + (1.0 - alpha) * (1.0 / (_RANKS_FROM + second))
 
 
-class QualityOptions(Form):
+class QualityOptions(ConfigModel):
     """Which config to search with."""
 
     config: Text = Field(description="a YAML file with t2.quality settings, as karat ab takes it")

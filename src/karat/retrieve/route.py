@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from karat.errors import CallError, unknown
-from karat.formats.settings import Form, custom_error, preview
+from karat.formats.settings import ConfigModel, custom_error, preview
 from karat.retrieve import fuse
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Finder, Query
@@ -29,7 +29,7 @@ def _expression(pattern: str) -> str:
     return pattern
 
 
-class RouteRule(Form):
+class RouteRule(ConfigModel):
     """Queries whose text matches go to one retriever."""
 
     match: Annotated[Text, AfterValidator(_expression)] = Field(
@@ -38,7 +38,7 @@ class RouteRule(Form):
     to: Text = Field(description="the name of one of the retrievers in of")
 
 
-class RouteOptions(Form):
+class RouteOptions(ConfigModel):
     """What to choose among, and how."""
 
     of: Annotated[dict[str, Spec], AfterValidator(fuse.check_part_names)] = Field(

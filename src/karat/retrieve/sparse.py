@@ -16,11 +16,11 @@ from karat.errors import CallError
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import Model, load_model, valid_unicode
 from karat.retrieve.protocol import Answer, Finder, Query, QueryFinder
-from karat.retrieve.system_config import BatchSize, LocalModelForm, Text, Title
+from karat.retrieve.system_config import BatchSize, LocalModelOptions, Text, Title
 from karat.retrieve.vectors import Vector, VectorCache, top_rows
 
 
-class SparseOptions(LocalModelForm):
+class SparseOptions(LocalModelOptions):
     """Which model weighs the terms of texts, and how."""
 
     model: Text = Field(description="the name of a sparse model of fastembed")

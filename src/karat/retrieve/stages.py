@@ -20,10 +20,15 @@ from karat.jobs.cache import file_sha256
 from karat.measure.kernels.lists import in_time
 from karat.retrieve.bow import word_bags
 from karat.retrieve.build_context import BuildContext, Items
-from karat.retrieve.models import Embedder, ModelForm, load_model, valid_unicode
+from karat.retrieve.models import Embedder, ModelOptions, load_model, valid_unicode
 from karat.retrieve.placeholders import fill_placeholders
 from karat.retrieve.protocol import Hit, Hits, Query
-from karat.retrieve.system_config import LocalModelForm, MmrForm, RerankForm, RewriteForm
+from karat.retrieve.system_config import (
+    LocalModelOptions,
+    MmrOptions,
+    RerankOptions,
+    RewriteOptions,
+)
 from karat.retrieve.user_code import (
     UserCode,
     finite_number,
@@ -193,11 +198,11 @@ class Rewrite:
     code: UserCode
 
     @classmethod
-    def of(cls, form: RewriteForm, context: BuildContext) -> Rewrite:
-        """Load the callable of a form; one whose argument is a Query gets the whole query."""
-        call = load_callable(form.call, context.folder)
-        code = UserCode(f"rewrite {form.call}", context.timeout, context.redact)
-        return cls(call, form.both, takes_query=takes_first(call, Query), code=code)
+    def of(cls, options: RewriteOptions, context: BuildContext) -> Rewrite:
+        """Load the callable; one whose argument is a Query gets the whole query."""
+        call = load_callable(options.call, context.folder)
+        code = UserCode(f"rewrite {options.call}", context.timeout, context.redact)
+        return cls(call, options.both, takes_query=takes_first(call, Query), code=code)
 
     def apply(self, query: Query) -> Query:
         """Return the query with its new text."""
@@ -209,15 +214,17 @@ class Rewrite:
         return replace(query, text=text)
 
 
-def reranker(form: RerankForm, items: Items | None, context: BuildContext) -> Stage:
-    """Return the reranker of a form."""
-    if form.call is not None:
-        score, meta = _by_callable(form.call, context)
-    elif form.kind == "bi":
-        score, meta = _by_vectors(form, context)
+def reranker(options: RerankOptions, items: Items | None, context: BuildContext) -> Stage:
+    """Return the reranker that options describe."""
+    if options.call is not None:
+        score, meta = _by_callable(options.call, context)
+    elif options.kind == "bi":
+        score, meta = _by_vectors(options, context)
     else:
-        score, meta = _by_cross_encoder(form, context)
-    return Reranker(score, items, form.top, meta, cosine=form.call is None and form.kind == "bi")
+        score, meta = _by_cross_encoder(options, context)
+    return Reranker(
+        score, items, options.top, meta, cosine=options.call is None and options.kind == "bi"
+    )
 
 
 @dataclass(frozen=True)
@@ -283,9 +290,11 @@ def _numbers(returned: Any, expected: int, name: str) -> list[float]:
     return [number for number in numbers if number is not None]
 
 
-def _by_cross_encoder(form: RerankForm, context: BuildContext) -> tuple[Score, dict[str, Any]]:
+def _by_cross_encoder(
+    options: RerankOptions, context: BuildContext
+) -> tuple[Score, dict[str, Any]]:
     """Return the scores of a model that reads query and text together; they have no bounds."""
-    model = load_model("TextCrossEncoder", form, context)
+    model = load_model("TextCrossEncoder", options, context)
 
     def score(query: Query, texts: list[str]) -> list[float]:
         valid = [valid_unicode(text) for text in texts]
@@ -297,10 +306,13 @@ def _by_cross_encoder(form: RerankForm, context: BuildContext) -> tuple[Score, d
     return score, {"reranker_model": {**model.meta, "kind": "cross"}, "libraries": model.libraries}
 
 
-def _by_vectors(form: RerankForm, context: BuildContext) -> tuple[Score, dict[str, Any]]:
+def _by_vectors(options: RerankOptions, context: BuildContext) -> tuple[Score, dict[str, Any]]:
     """Return the scores of a model that makes vectors: the cosine of query and text."""
     model = Embedder(
-        ModelForm.model_validate(form.model_dump(include=set(LocalModelForm.model_fields))), context
+        ModelOptions.model_validate(
+            options.model_dump(include=set(LocalModelOptions.model_fields))
+        ),
+        context,
     )
 
     @lru_cache(maxsize=_REMEMBERED)
@@ -329,22 +341,22 @@ class Mmr:
     Two hits are alike by the share of words that their texts have in common (Jaccard).
     """
 
-    form: MmrForm
+    options: MmrOptions
     items: Items | None
     name: str = "mmr"
 
     def apply(self, query: Query, hits: Hits) -> Hits:
         """Return the list in its new order."""
-        form = self.form
+        options = self.options
         relevance = [_score(hit, self.name) for hit in hits]
         texts = [_text_of(hit, self.items, self.name) for hit in hits]
-        top = len(hits) if form.top is None else form.top
-        if form.variant == "ab":
+        top = len(hits) if options.top is None else options.top
+        if options.variant == "ab":
             ids, similarity = [hit.item_id for hit in hits], Jaccard(map(ab_words, texts))
-            order = ab_order(ids, relevance, similarity.to, form.weight, top)
+            order = ab_order(ids, relevance, similarity.to, options.weight, top)
         else:
             similarity = Jaccard(set(_WORD.findall(text.lower())) for text in texts)
-            order = textbook_order(relevance, similarity.to, form.weight, top)
+            order = textbook_order(relevance, similarity.to, options.weight, top)
         return [hits[at] for at in order]
 
 

@@ -28,7 +28,7 @@ from karat.retrieve.stages import (
     Threshold,
     reranker,
 )
-from karat.retrieve.system_config import StagesForm, SystemConfig, maker, rules_of
+from karat.retrieve.system_config import StagesOptions, SystemConfig, maker, rules_of
 from karat.retrieve.text_rules import TextRules
 
 DEFAULT_K = 50
@@ -54,16 +54,16 @@ def build_system(config: SystemConfig, context: BuildContext) -> SearchSystem:
         }
         finder = maker(config.kind).make(config.options, inside, parts)
         items = None if inside.corpus is None else inside.items
-        form = config.stages
+        options = config.stages
         return SearchSystem(
             config.name,
             finder,
-            k=form.k,
-            k_raw=form.k_raw,
+            k=options.k,
+            k_raw=options.k_raw,
             rules=rules,
-            rewrite=None if form.rewrite is None else Rewrite.of(form.rewrite, inside),
-            filters=_filters_of(form, items),
-            stages=_stages_of(form, items, inside),
+            rewrite=None if options.rewrite is None else Rewrite.of(options.rewrite, inside),
+            filters=_filters_of(options, items),
+            stages=_stages_of(options, items, inside),
             items=items,
             about=_about(config),
             hide=inside.hide,
@@ -264,20 +264,20 @@ class SearchSystem:
             answer.cost.setdefault("tokens", float(tokens))
 
 
-def _filters_of(form: StagesForm, items: Items | None) -> list[Stage]:
+def _filters_of(options: StagesOptions, items: Items | None) -> list[Stage]:
     filters: list[Stage | None] = [
-        Filter(form.filter, items) if form.filter else None,
-        AsOf(form.as_of == "strict", items) if form.as_of else None,
-        None if form.threshold is None else Threshold(form.threshold),
+        Filter(options.filter, items) if options.filter else None,
+        AsOf(options.as_of == "strict", items) if options.as_of else None,
+        None if options.threshold is None else Threshold(options.threshold),
     ]
     return [stage for stage in filters if stage is not None]
 
 
-def _stages_of(form: StagesForm, items: Items | None, context: BuildContext) -> list[Stage]:
+def _stages_of(options: StagesOptions, items: Items | None, context: BuildContext) -> list[Stage]:
     stages: list[Stage | None] = [
-        None if form.rerank is None else reranker(form.rerank, items, context),
-        None if form.distinct_docs is None else DistinctDocs(form.distinct_docs, items),
-        None if form.mmr is None else Mmr(form.mmr, items),
+        None if options.rerank is None else reranker(options.rerank, items, context),
+        None if options.distinct_docs is None else DistinctDocs(options.distinct_docs, items),
+        None if options.mmr is None else Mmr(options.mmr, items),
     ]
     return [stage for stage in stages if stage is not None]
 

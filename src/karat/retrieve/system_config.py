@@ -17,12 +17,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 from pydantic import BeforeValidator, Field, model_validator
 
 from karat.errors import KaratError, UsageError, unknown
-from karat.formats.settings import Form, Place, custom_error, expectations, preview, validate
+from karat.formats.settings import ConfigModel, Place, custom_error, expectations, preview, validate
 from karat.jobs.cache import file_sha256
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.chunking import Chunker
 from karat.retrieve.protocol import Finder, Query
-from karat.retrieve.text_rules import NormaliseForm, TextRules, read_aliases, text_rules
+from karat.retrieve.text_rules import NormaliseOptions, TextRules, read_aliases, text_rules
 from karat.retrieve.user_code import error_line
 from karat.version import __version__
 
@@ -57,14 +57,14 @@ Cutting = Annotated[dict[Text, Scalar], Field(min_length=1)]
 Spec = str | dict[str, Any]
 
 
-class RewriteForm(Form):
+class RewriteOptions(ConfigModel):
     """A callable that rewrites the query before the search."""
 
     call: Text = Field(description="module:callable or file.py:callable")
     both: bool = Field(False, description="true to search for the original text as well")
 
 
-class LocalModelForm(Form):
+class LocalModelOptions(ConfigModel):
     """A model that runs on this machine."""
 
     model: ModelName = None
@@ -73,7 +73,7 @@ class LocalModelForm(Form):
     threads: Threads = None
 
 
-class RerankForm(LocalModelForm):
+class RerankOptions(LocalModelOptions):
     """A model or a callable that scores the top of the list again."""
 
     call: Text | None = Field(
@@ -85,7 +85,7 @@ class RerankForm(LocalModelForm):
     )
 
     @model_validator(mode="after")
-    def _agree(self) -> RerankForm:
+    def _agree(self) -> RerankOptions:
         set_keys = self.model_fields_set
         if (self.model is None) == (self.call is None):
             both = "both are given" if self.model is not None else "neither is given"
@@ -96,7 +96,7 @@ class RerankForm(LocalModelForm):
         return self
 
 
-class MmrForm(Form):
+class MmrOptions(ConfigModel):
     """Diversification: relevance against similarity to the hits chosen already."""
 
     weight: Share = Field(
@@ -117,15 +117,15 @@ def refuse(*whys: str | bool | None) -> None:
             raise custom_error(why)
 
 
-def _one_or_form(value: Any) -> Any:
+def _one_or_mapping(value: Any) -> Any:
     return {"call": value} if isinstance(value, str) else value
 
 
-def _true_or_form(value: Any) -> Any:
+def _true_or_mapping(value: Any) -> Any:
     return {} if value is True else None if value is False else value
 
 
-class StagesForm(Form):
+class StagesOptions(ConfigModel):
     """What happens before and after retrieving, in order."""
 
     k: Count | None = Field(
@@ -134,13 +134,13 @@ class StagesForm(Form):
     k_raw: Count | None = Field(
         None, description="how many hits to retrieve before later stages, from 1"
     )
-    normalise: Annotated[NormaliseForm | None, BeforeValidator(_true_or_form)] = Field(
+    normalise: Annotated[NormaliseOptions | None, BeforeValidator(_true_or_mapping)] = Field(
         None, description="true, or a mapping with unicode and case"
     )
     aliases: dict[str, str] | Text | None = Field(
         None, description="a mapping of words to what they stand for, or a YAML file of one"
     )
-    rewrite: Annotated[RewriteForm | None, BeforeValidator(_one_or_form)] = Field(
+    rewrite: Annotated[RewriteOptions | None, BeforeValidator(_one_or_mapping)] = Field(
         None, description="module:callable, or a mapping with call and both"
     )
     filter: dict[str, Scalar | list[Scalar]] = Field(
@@ -151,16 +151,16 @@ class StagesForm(Form):
         False, description="true, or strict to drop items of unknown version too"
     )
     threshold: Finite | None = Field(None, description="the lowest score that is kept, a number")
-    rerank: RerankForm | None = Field(None, description="a mapping with a model or a call")
+    rerank: RerankOptions | None = Field(None, description="a mapping with a model or a call")
     distinct_docs: Finite | None = Field(
         None, description="what the first item of each document gains, a number such as 0.2"
     )
-    mmr: Annotated[MmrForm | None, BeforeValidator(_true_or_form)] = Field(
+    mmr: Annotated[MmrOptions | None, BeforeValidator(_true_or_mapping)] = Field(
         None, description="true, or a mapping with lambda and variant"
     )
 
 
-class CallsForm(Form):
+class CallsOptions(ConfigModel):
     """How a system is called, and what the log says of it."""
 
     concurrency: Annotated[int, Field(ge=1, le=256)] | None = Field(
@@ -220,7 +220,7 @@ KINDS: dict[str, Kind] = {
 class Maker(Protocol):
     """What the module of a kind offers."""
 
-    Options: type[Form]
+    Options: type[ConfigModel]
 
     def make(self, options: Any, context: BuildContext, parts: Mapping[str, Finder]) -> Finder: ...
 
@@ -265,9 +265,9 @@ class SystemConfig:
 
     name: str
     kind: str
-    options: Form
-    stages: StagesForm
-    calls: CallsForm
+    options: ConfigModel
+    stages: StagesOptions
+    calls: CallsOptions
     parts: Mapping[str, SystemConfig]
     spec: Mapping[str, Any]
     place: Place
@@ -317,7 +317,7 @@ class _Reader:
         if not isinstance(spec, str):
             made = self.read(name, spec, place, around)
             for key in made.spec:
-                if key in CallsForm.model_fields and key not in ("chunker", "chunked"):
+                if key in CallsOptions.model_fields and key not in ("chunker", "chunked"):
                     raise place.at(key).error(
                         f"{key} says how a system is called; give it to the system, not to its part"
                     )
@@ -352,19 +352,18 @@ class _Reader:
             part: self.part(part, part_spec, place.at("of", at if listed else part), around)
             for at, (part, part_spec) in enumerate(parts_of(options).items())
         }
-        called = validate(CallsForm, calls, place)
-        stages_form = validate(StagesForm, stages, place)
-        if stages_form.k and stages_form.k_raw and stages_form.k_raw < stages_form.k:
-            raise place.at("k_raw").error(
-                f"k_raw is {stages_form.k_raw} and k {stages_form.k}; k_raw is what k is cut from"
-            )
+        called = validate(CallsOptions, calls, place)
+        stage_options = validate(StagesOptions, stages, place)
+        if stage_options.k and stage_options.k_raw and stage_options.k_raw < stage_options.k:
+            values = f"k_raw is {stage_options.k_raw} and k {stage_options.k}"
+            raise place.at("k_raw").error(f"{values}; k_raw is what k is cut from")
         if called.chunker is not None and not is_live(kind):
             Chunker.of(called.chunker, place.at("chunker"))
         if called.chunker is not None and called.chunked is not None:
             raise place.at("chunked").error(
                 "chunked says how the corpus was cut before, and chunker cuts it; keep one"
             )
-        return SystemConfig(name, kind, options, stages_form, called, parts, spec, place)
+        return SystemConfig(name, kind, options, stage_options, called, parts, spec, place)
 
     def _wrapped(
         self, name: str, inner: str, spec: Mapping[str, Any], place: Place, around: tuple[str, ...]
@@ -373,12 +372,12 @@ class _Reader:
         _refuse_unknown(_split(spec)[2], (), inner, place)
         # Limits such as a rate apply to whatever calls the inner system.
         of_inner = self.systems[inner] if isinstance(self.systems[inner], dict) else {}
-        limits = {key: value for key, value in of_inner.items() if key in CallsForm.model_fields}
+        limits = {key: value for key, value in of_inner.items() if key in CallsOptions.model_fields}
         alone = {**limits, **spec, "retriever": "fuse", "of": [inner]}
         return self.read(name, alone, place, around)
 
 
-_OF_STAGES, _OF_CALLS = expectations(StagesForm), expectations(CallsForm)
+_OF_STAGES, _OF_CALLS = expectations(StagesOptions), expectations(CallsOptions)
 
 
 def _refuse_unknown(

@@ -13,19 +13,19 @@ from typing import Literal
 from pydantic import Field
 
 from karat.errors import UsageError
-from karat.formats.settings import Form, preview, read_yaml
+from karat.formats.settings import ConfigModel, preview, read_yaml
 
 _WORD = re.compile(r"\w+")
 
 
-class NormaliseForm(Form):
+class NormaliseOptions(ConfigModel):
     """How texts are normalised before words are compared."""
 
     unicode: Literal["NFC", "NFKC", "none"] = Field("NFKC", description="NFC, NFKC or none")
     case: Literal["lower", "fold", "none"] = Field("lower", description="lower, fold or none")
 
 
-_SPACES_ONLY = NormaliseForm(unicode="none", case="none")
+_SPACES_ONLY = NormaliseOptions(unicode="none", case="none")
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class TextRules:
     Aliases are in lower case, as :func:`text_rules` makes them, and match words whatever their
     case, unless ``normalise`` says ``case: none``.
 
-    >>> TextRules(NormaliseForm(), {"llm": "large language model"}).apply("An  LLM")
+    >>> TextRules(NormaliseOptions(), {"llm": "large language model"}).apply("An  LLM")
     'an large language model'
     >>> TextRules(aliases={"llm": "large language model"}).apply("An  LLM")
     'An  large language model'
     """
 
-    normalise: NormaliseForm | None = None
+    normalise: NormaliseOptions | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     before: TextRules | None = None
 
@@ -87,7 +87,7 @@ class TextRules:
         return self.aliases.get(_key(match[0], self.normalise), match[0])
 
 
-def normalised(text: str, how: NormaliseForm) -> str:
+def normalised(text: str, how: NormaliseOptions) -> str:
     """Return the text in one Unicode form and case, with single spaces."""
     if how.unicode != "none":
         text = unicodedata.normalize(how.unicode, text)
@@ -109,7 +109,7 @@ def read_aliases(path: str | Path) -> dict[str, str]:
     return dict(file.data)
 
 
-def text_rules(normalise: NormaliseForm | None, aliases: Mapping[str, str]) -> TextRules:
+def text_rules(normalise: NormaliseOptions | None, aliases: Mapping[str, str]) -> TextRules:
     """Return the rules, with both sides of every alias normalised like the texts.
 
     Where texts are not normalised, what an alias stands for keeps its case.
@@ -127,7 +127,7 @@ def text_rules(normalise: NormaliseForm | None, aliases: Mapping[str, str]) -> T
     return TextRules(normalise, normalised_aliases)
 
 
-def _key(text: str, normalise: NormaliseForm | None) -> str:
+def _key(text: str, normalise: NormaliseOptions | None) -> str:
     """Return what an alias is looked up by: in lower case where case is not normalised."""
     spaced = " ".join(text.split())
     return spaced.lower() if normalise is None else spaced

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from karat.errors import CallError
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.models import Embedder, ModelForm, QueryModelForm
+from karat.retrieve.models import Embedder, ModelOptions, QueryModelOptions
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
 from karat.retrieve.system_config import Text
 from karat.retrieve.user_code import UserCode, hits_from, text_of
@@ -22,7 +22,7 @@ from karat.retrieve.vectors import Floats
 SERVER_CONCURRENCY = 4
 
 
-class FieldsForm(QueryModelForm):
+class FieldsOptions(QueryModelOptions):
     """Which fields of a store's records hold what."""
 
     id: Text | None = Field(None, description="the name of the field that holds the item's id")
@@ -32,15 +32,15 @@ class FieldsForm(QueryModelForm):
     source: Text | None = Field(None, description="the name of the field that holds the source")
 
 
-def query_model(form: QueryModelForm, context: BuildContext) -> Embedder:
-    """Return the model of a form; vectors keep their length, as those in the store may."""
-    settings = form.model_dump(include=set(QueryModelForm.model_fields))
+def query_model(options: QueryModelOptions, context: BuildContext) -> Embedder:
+    """Return the model that options name; vectors keep their length, as those in the store may."""
+    settings = options.model_dump(include=set(QueryModelOptions.model_fields))
     # The model's folder has another name here, where path is the store's.
     settings["path"] = settings.pop("model_path")
-    return Embedder(ModelForm.model_validate(settings), context, unit=False)
+    return Embedder(ModelOptions.model_validate(settings), context, unit=False)
 
 
-class CollectionForm(FieldsForm):
+class CollectionOptions(FieldsOptions):
     """A collection of a store that is a server or, with a path, a folder."""
 
     collection: Text = Field(description="the collection's name")
@@ -69,7 +69,7 @@ class VectorStore(Protocol):
 
 
 def collection_finder(
-    name: str, store: VectorStore, options: CollectionForm, context: BuildContext
+    name: str, store: VectorStore, options: CollectionOptions, context: BuildContext
 ) -> StoreFinder:
     """Return a finder over a collection."""
     return StoreFinder(
@@ -153,7 +153,7 @@ class StoreFinder:
 
 def hit_of(
     fields: Mapping[str, Any],
-    form: FieldsForm,
+    options: FieldsOptions,
     *,
     name: str,
     item: Any,
@@ -162,15 +162,14 @@ def hit_of(
     text: str | None = None,
 ) -> Hit:
     """Return a record as a hit; ``item`` is its id in the store, for when no field is named."""
-    if form.id is not None:
-        item = field_of(fields, form.id)
+    if options.id is not None:
+        item = field_of(fields, options.id)
         if item is None:
-            raise CallError(
-                f"{name} has a record without {form.id!r}; it has {', '.join(fields) or 'nothing'}"
-            )
+            keys = ", ".join(fields) or "nothing"
+            raise CallError(f"{name} has a record without {options.id!r}; it has {keys}")
     details: dict[str, Any] = {"text": text}
     for key in ("doc_id", "version", "source", "text"):
-        if (field := getattr(form, key)) is not None:
+        if (field := getattr(options, key)) is not None:
             details[key] = text_of(field_of(fields, field))
     return hits_from([Hit(item, score, similarity=similarity, **details)], 1, name)[0]
 

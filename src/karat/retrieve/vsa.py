@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from karat.formats.settings import Form
+from karat.formats.settings import ConfigModel
 from karat.retrieve.bow import ascii_words, word_bags
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Finder, Query, QueryFinder
@@ -115,7 +115,7 @@ MOST_DIM = 100_000
 MOST_SEED = 2**53 - 1
 
 
-class VsaOptions(Form):
+class VsaOptions(ConfigModel):
     """The length and the seed of the vectors, and which texts of items are read."""
 
     dim: Annotated[int, Field(ge=1, le=MOST_DIM)] = Field(
