@@ -39,7 +39,7 @@ def refused(done, *words: str) -> None:
         ((*EVAL, "-o", "json:qrels.txt"), ("also an input",)),
         ((*EVAL, "--json", "-o", "trec:-"), ("standard output",)),
         ((*EVAL, "-o", "json:."), ("folder",)),
-        ((*EVAL, "-o", "qrels.txt/a.json"), ("not a folder",)),
+        ((*EVAL, "-o", "qrels.txt/a.json"), ("both a file and a folder",)),
         ((*EVAL, "--run-format", "trek"), ("did you mean trec",)),
         (("eval", "-", "--gold", "-"), ("standard input",)),
         (("measures", "ndgc"), ("did you mean nDCG",)),

@@ -104,8 +104,8 @@ _FORMS = (
         "ab",
         None,
         "an A/B harness's JSON, or its CSV in a file that ends in .csv, under --profile ab",
-        "karat.compat.ab_output.report_to_json",
-        table="karat.compat.ab_output.report_to_csv",
+        "karat.compat.ab.report_to_json",
+        table="karat.compat.ab.report_to_csv",
         profile="ab",
         systems=2,
         lists="k",
@@ -256,8 +256,8 @@ def check_files(outputs: Sequence[Output], systems: Sequence[str]) -> list[Path]
         if inside or around:
             other = Path(min([*inside, *around], key=len)).name
             raise UsageError(
-                f"output {str(path)!r} and {other!r}: one of them would have to be a file and the"
-                " folder of the other; choose another name"
+                f"output {str(path)!r}: {other!r} cannot be both a file and a folder; choose another"
+                " name"
             )
     return list(seen.values())
 
