@@ -91,9 +91,9 @@ def test_a_name_that_is_known_late_is_looked_at_before_anything_is_written(run, 
         ("report", ["story:out/{system}.json", "out/report.json"], "report.json' is named twice"),
         ("bm25", ["story:runs/{system}.jsonl"], "bm25.jsonl' is also an input"),
         ("bm25", ["json:runs"], "both a file and a folder"),
-        ("bm25", ["json:runs/bm25.jsonl/a.json"], "a.json' and 'bm25.jsonl': one of them"),
+        ("bm25", ["json:runs/bm25.jsonl/a.json"], "both a file and a folder"),
         ("bm25", ["json:runs/bm25.jsonl.part"], "bm25.jsonl.part' is also an input"),
-        ("out", ["story:{system}", "out/a.json"], "'out' and 'a.json': one of them"),
+        ("out", ["story:{system}", "out/a.json"], "both a file and a folder"),
     ],
 )
 def test_a_place_that_something_else_has_is_refused_before_any_system_is_asked(
