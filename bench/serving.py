@@ -45,7 +45,7 @@ def store_in(folder: Path) -> str:
     """A store with so many evaluations of some systems, each a little other than the last."""
     from karat.data.tables import Gold, Run
     from karat.evaluation.api import evaluate
-    from karat.reports.document import build_report
+    from karat.reports.document import Report
     from karat.store import Store
 
     gold = Gold.from_dict({f"q{q}": [f"d{q}"] for q in range(QUERIES)})
@@ -56,7 +56,7 @@ def store_in(folder: Path) -> str:
             for q in range(QUERIES)
         }
         scores = evaluate(Run.from_dict(lists, name=f"system-{system}"), gold, MEASURES)
-        document = build_report([scores], gold=gold).to_dict()
+        document = Report.of([scores], gold=gold).to_dict()
         made.append((scores, document, scores.summaries))
     where = str(folder / "history.db")
     start = datetime(2026, 1, 1, tzinfo=UTC)

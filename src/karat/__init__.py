@@ -52,6 +52,7 @@ _HOMES = {
     "recipes": "karat.project.recipes",
     "report": "karat.reports.assembly",
     "run": "karat.project.project",
+    "save": "karat.reports.assembly",
     "schema": "karat.formats.runlog_schema",
     "search": "karat.retrieve.search",
     "story": "karat.compat.story",
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
     from karat.project.recipes import recipes as recipes
     from karat.project.systems import read_systems as read_systems
     from karat.reports.assembly import report as report
+    from karat.reports.assembly import save as save
     from karat.reports.document import Report as Report
     from karat.retrieve.protocol import Retriever as Retriever
     from karat.retrieve.search import SearchOptions as SearchOptions

@@ -18,7 +18,7 @@ from karat.errors import KaratError, UsageError
 from karat.evaluation.api import evaluate
 from karat.evaluation.systems import with_baseline
 from karat.formats.readers import read_gold, read_run
-from karat.reports.document import Report, build_report
+from karat.reports.document import Report
 from karat.store import Revision, Store
 
 JANUARY = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
@@ -36,7 +36,7 @@ def no_store_of_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
 def report_on(*runs: str, measures: str = "nDCG@5, RR", gold: str = "qrels.txt", **more) -> Report:
     judged = read_gold(gold)
     scores = [evaluate(read_run(run), judged, measures, **more) for run in runs]
-    return build_report(scores, gold=judged)
+    return Report.of(scores, gold=judged)
 
 
 def saved(report: Report, day: int = 0, **more) -> list[int]:
@@ -374,7 +374,7 @@ def test_a_baseline_is_not_saved_again(history, capfd):
     report = report_on("bm25.trec")
     runs = [system.scores for system in report.systems]
     both = stored_before("main", runs, store=None, gold=report.gold)
-    compared = build_report(both, gold=read_gold("qrels.txt"))
+    compared = Report.of(both, gold=read_gold("qrels.txt"))
     saving().keep(compared, skip=compared.systems[0].name)
     assert capfd.readouterr().err.splitlines()[-1] == "saved as 5 in .karat/history.db"
     with Store.open() as store:

@@ -23,7 +23,7 @@ from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare
 from karat.measure.score_builder import score
-from karat.reports.document import build_report
+from karat.reports.document import Report
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
@@ -142,7 +142,7 @@ def test_the_bytes_are_those_of_karat_story_for_any_story(texts, queries, name):
     )
     ready = prepare(gold, conventions_of("story"), queries=asked)
     scores = score(found, ready, parse_measures(["RR"]), keep=100)
-    report = build_report([scores], gold=gold, queries=asked, corpus=corpus)
+    report = Report.of([scores], gold=gold, queries=asked, corpus=corpus)
     assert report_to_json(report) == expected
 
 
@@ -419,7 +419,7 @@ def test_the_form_holds_one_system_with_its_queries(run):
     asked, gold = read_eval_set("queries.json")
     ready = prepare(gold, conventions_of("story"), queries=asked)
     scores = score(Run.from_dict({"storm": {"Sc9": 1.0}}), ready, parse_measures(["RR"]))
-    report = build_report([scores, scores], gold=gold, queries=asked)
+    report = Report.of([scores, scores], gold=gold, queries=asked)
     for wrong in (report, replace(report, systems=report.systems[:1], read_tables=None)):
         with pytest.raises(UsageError, match="holds one system, with the queries"):
             report_to_json(wrong)

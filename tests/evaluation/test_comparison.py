@@ -369,14 +369,14 @@ def test_a_regression_outranks_gates_that_pass_in_the_report():
 
     from karat.evaluation.gate_files import parse_gates
     from karat.evaluation.gates import judge
-    from karat.reports.document import build_report
+    from karat.reports.document import Report
 
     gold = gold_of()
     runs = run_of([1] * N, "a"), run_of([2] * N, "b")
     scores = [karat.evaluate(run, gold, ["RR"]) for run in runs]
     gates, _ = parse_gates(["RR >= 0.3"], "gates")
     report = replace(
-        build_report(scores, gold=gold),
+        Report.of(scores, gold=gold),
         comparisons=compare(scores),
         gatings=(judge(gates, scores[1], None, system="b"),),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from karat.compat.ab_output import TRACES, append_traces
+from karat.compat.ab import TRACES, append_traces
 
 
 def test_a_torn_line_spoils_no_later_trace(tmp_path):

@@ -282,8 +282,8 @@ def test_queries_that_are_spread_over_a_file_are_read_whole(tmp_path):
 
     path = tmp_path / "run.trec"
     path.write_text("".join(f"q{at % 2} Q0 d{at} {at} {9 - at} x\n" for at in range(6)))
-    tops = top_hits(scan_run(path), ["q0", "q1"], depth=2, conventions=Conventions())
-    assert sorted(tops.hits.rows()) == [
+    hits, _ = top_hits(scan_run(path), ["q0", "q1"], depth=2, conventions=Conventions())
+    assert sorted(hits.rows()) == [
         ("q0", "d0", 1),
         ("q0", "d2", 2),
         ("q1", "d1", 1),

@@ -20,7 +20,7 @@ from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare
 from karat.measure.score_builder import score
-from karat.reports.document import Report, build_report
+from karat.reports.document import Report
 
 GRADES = {
     "q1": {"a": 2, "b": 1},
@@ -58,7 +58,7 @@ def runs() -> list[Run]:
 @pytest.fixture
 def report(runs: list[Run], gold: Gold, queries: Queries) -> Report:
     scores = [evaluate(run, gold, MEASURES, queries=queries) for run in runs]
-    return build_report(scores, gold=gold, queries=queries, by=["language"])
+    return Report.of(scores, gold=gold, queries=queries, by=["language"])
 
 
 # What a change is held against: two gates hold, one fails, one is out of reach, one lacks data.
@@ -111,7 +111,7 @@ def decided(
     prepared = prepare(gold, conventions, queries=queries)
     scores = [score(run, prepared, chosen, lenient=chosen, keep=DEPTH) for run in runs]
     by = [By.parse("language")]
-    report = build_report(scores, gold=gold, queries=queries, by=by)
+    report = Report.of(scores, gold=gold, queries=queries, by=by)
     if compared:
         names = [system.name for system in report.systems]
         contenders = compared_systems(scores, names=names)

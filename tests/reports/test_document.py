@@ -11,7 +11,7 @@ from karat.errors import UsageError
 from karat.evaluation.api import evaluate
 from karat.evaluation.systems import distinct_names
 from karat.pages.result import to_json
-from karat.reports.document import build_report
+from karat.reports.document import Report
 
 
 def test_the_document_has_the_keys_of_the_schema(report):
@@ -104,7 +104,7 @@ def test_floats_survive_a_round_trip(report):
 
 def test_what_could_not_be_measured_is_null():
     gold = Gold.from_dict({"q1": {"a": 0}})
-    report = build_report([evaluate(Run.from_dict({"q1": {"a": 1.0}}), gold, ["RR"])], gold=gold)
+    report = Report.of([evaluate(Run.from_dict({"q1": {"a": 1.0}}), gold, ["RR"])], gold=gold)
     measure = json.loads(to_json(report))["systems"][0]["measures"]["RR"]
     assert measure["mean"] is None
     assert measure["n"] == 0
@@ -114,7 +114,7 @@ def test_conventions_that_differ_stand_with_their_system(gold):
     by_score = Run.from_dict({"q1": {"a": 1.0}}, name="scored")
     by_rank = Run.from_dict({"q1": ["a", "b"]}, name="ranked")
     scores = [evaluate(run, gold, ["RR"]) for run in (by_score, by_rank)]
-    document = build_report(scores, gold=gold).to_dict()
+    document = Report.of(scores, gold=gold).to_dict()
     assert document["conventions"]["order"] is None
     assert [one["conventions"] for one in document["systems"]] == [
         {"order": "score"},
@@ -131,7 +131,7 @@ def test_as_of_range_spans_the_queries_dates(gold, runs):
         }
     )
     scores = [evaluate(runs[0], gold, ["RR"], queries=queries)]
-    document = build_report(scores, gold=gold, queries=queries).to_dict()
+    document = Report.of(scores, gold=gold, queries=queries).to_dict()
     assert document["inputs"]["as_of_range"] == ["2024-12-31", "2025-02-01"]
 
 
@@ -142,7 +142,7 @@ def test_names_are_told_apart_without_taking_another_s_name():
 
 def test_a_report_of_nothing_is_refused(gold):
     with pytest.raises(UsageError, match="at least one run"):
-        build_report([], gold=gold)
+        Report.of([], gold=gold)
 
 
 def test_means_are_finite_or_null(report):

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 
 from karat.data.tables import Gold, Queries, Run
 from karat.evaluation.api import evaluate
-from karat.reports.document import build_report
+from karat.reports.document import Report
 from karat.reports.markdown import LONGEST_COMMENT, MARKER, markdown, to_markdown
 
 from .conftest import BASE, GATES, HEAD, decided, world
@@ -147,7 +147,7 @@ def test_nothing_from_a_file_becomes_markup(gates):
 def test_a_name_with_markup_keeps_the_table_whole():
     gold = Gold.from_dict({"q": {"x": 1}})
     run = Run.from_dict({"q": {"x": 1.0}}, name="a|b\n# <b>[x](y)")
-    text = written(build_report([evaluate(run, gold, ["RR"])], gold=gold))
+    text = written(Report.of([evaluate(run, gold, ["RR"])], gold=gold))
     assert "a\\|b" in text
     assert "<b>" not in text
     assert "\n# <" not in text

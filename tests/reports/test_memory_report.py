@@ -17,7 +17,7 @@ from karat.cli.options import OutputOptions
 from karat.compat.report_outputs import memory_document, to_memory
 from karat.errors import UsageError
 from karat.formats.memory import category_of
-from karat.reports.document import build_report
+from karat.reports.document import Report
 from karat.reports.outputs import parse_output
 
 
@@ -289,7 +289,7 @@ def of_queries(queries: dict[str, Any]) -> dict[str, Any]:
     places = [{f"x{at}": 2.0 for at in range(above)} | {"m": 1.0} for above in range(len(queries))]
     run = karat.Run.from_dict(dict(zip(queries, places, strict=True)))
     scores = karat.evaluate(run, gold, profile="memory", queries=asked)
-    return memory_document(build_report([scores], gold=gold, queries=asked))
+    return memory_document(Report.of([scores], gold=gold, queries=asked))
 
 
 def test_very_short_and_very_long_queries_of_any_format_are_edge_cases():
@@ -315,7 +315,7 @@ def test_what_nobody_looked_into_has_no_failures_and_what_was_not_scored_is_name
     gold = karat.Gold.from_dict({"q": ["m"]})
     scores = karat.evaluate(karat.Run.from_dict({"q": {"m": 1.0}}), gold, "Hit@1")
     with pytest.raises(UsageError, match="needs Hit@3, which was not scored"):
-        to_memory(build_report([scores], gold=gold))
+        to_memory(Report.of([scores], gold=gold))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare
 from karat.measure.score_builder import score
-from karat.reports.document import build_report
+from karat.reports.document import Report
 
 MEASURES = ["Hit@k", "R@k", "P@k", "RR@k"]
 
@@ -382,7 +382,7 @@ def test_every_number_is_that_of_the_formulas(questions, k):
     queries = Queries.from_dict({f"q{at}": f"text {at}" for at in range(len(questions))})
     prepared = prepare(gold, conventions_of("minimal", {"k": k}), queries=queries)
     scores = score(run, prepared, parse_measures(MEASURES), keep=k)
-    report = build_report([scores], gold=gold, queries=queries)
+    report = Report.of([scores], gold=gold, queries=queries)
     metrics, misses = json.loads(to_metrics(report)), json.loads(to_misses(report))
 
     recalls, precisions, hits, ranks, missed = [], [], [], [], []

@@ -7,7 +7,7 @@ import polars as pl
 from karat.data.tables import Gold, Run
 from karat.evaluation.api import evaluate
 from karat.pages.result import to_csv, to_parquet
-from karat.reports.document import build_report
+from karat.reports.document import Report
 
 
 def test_csv_has_a_row_a_system_and_query(report):
@@ -28,7 +28,7 @@ def test_csv_and_parquet_hold_the_same_values(report):
 def test_csv_quotes_what_needs_quotes():
     gold = Gold.from_dict({'q "1", a': {"x": 1}})
     run = Run.from_dict({'q "1", a': {"x": 1.0}}, name="a,b")
-    report = build_report([evaluate(run, gold, ["F(beta=2)@5", "RBP(p=0.5, rel=1)"])], gold=gold)
+    report = Report.of([evaluate(run, gold, ["F(beta=2)@5", "RBP(p=0.5, rel=1)"])], gold=gold)
     table = pl.read_csv(io.BytesIO(to_csv(report)))
     assert table["query_id"].to_list() == ['q "1", a']
     assert table["system"].to_list() == ["a,b"]

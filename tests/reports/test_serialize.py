@@ -15,7 +15,7 @@ from karat.data.tables import Gold, Run
 from karat.evaluation.api import evaluate
 from karat.pages.result import to_csv
 from karat.pages.serialize import csv_cell, csv_table
-from karat.reports.document import build_report
+from karat.reports.document import Report
 
 FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n=1", "＝1", "＠x"]
 TEXTS = st.text(st.sampled_from('=+-@\t\r\n\x00\x1b\x9b",a1. é'), max_size=8)
@@ -58,7 +58,7 @@ def test_everything_else_is_left_as_it_is(text):
 def test_a_report_of_hostile_ids():
     gold = Gold.from_dict({one: {"a": 1} for one in FORMULAS[:4]})
     run = Run.from_dict({one: {"a": 1.0} for one in FORMULAS[:4]}, name="=cmd")
-    told = to_csv(build_report([evaluate(run, gold, ["RR"])], gold=gold)).decode()
+    told = to_csv(Report.of([evaluate(run, gold, ["RR"])], gold=gold)).decode()
     rows = list(csv.DictReader(io.StringIO(told)))
     assert {row["query_id"] for row in rows} == {f"'{one}" for one in FORMULAS[:4]}
     assert {row["system"] for row in rows} == {"'=cmd"}

@@ -13,7 +13,7 @@ from karat.data.tables import Gold, Queries, Run
 from karat.evaluation.api import evaluate
 from karat.pages.formatting import ASCII_BLOCKS, BLOCKS, histogram
 from karat.pages.terminal import print_line, show_page, show_table
-from karat.reports.document import build_report
+from karat.reports.document import Report
 
 from .conftest import BASE, GATES, HEAD, decided, world
 
@@ -216,7 +216,7 @@ def test_names_from_files_are_no_markup_anywhere():
 
 def test_a_name_cannot_steer_the_terminal(gold):
     run = Run.from_dict({"q1": {"a": 1.0}}, name="\x1b[31mred\x1b[0m [bold]")
-    text = shown(build_report([evaluate(run, gold, ["RR"])], gold=gold))
+    text = shown(Report.of([evaluate(run, gold, ["RR"])], gold=gold))
     assert "\x1b" not in text
     assert "[bold]" in text
 
@@ -234,7 +234,7 @@ def test_a_wide_name_is_shown_whole():
     gold = Gold.from_dict({"q": {"x": 1}})
     name = "a-very-long-name-of-a-system-" * 4
     run = Run.from_dict({"q": {"x": 1.0}}, name=name)
-    assert name in shown(build_report([evaluate(run, gold, ["RR"])], gold=gold), width=40)
+    assert name in shown(Report.of([evaluate(run, gold, ["RR"])], gold=gold), width=40)
 
 
 def test_many_segments_of_many_measures_fit(gold, runs):
@@ -242,7 +242,7 @@ def test_many_segments_of_many_measures_fit(gold, runs):
         {name: {"text": name, "kind": name * 3} for name in ("q1", "q2", "q10", "q4")}
     )
     scores = [evaluate(runs[0], gold, ["RR", *(f"R@{k}" for k in range(1, 20))], queries=queries)]
-    report = build_report(scores, gold=gold, queries=queries, by=["kind"])
+    report = Report.of(scores, gold=gold, queries=queries, by=["kind"])
     lines = tables(shown(report, width=60)).splitlines()
     assert max(map(len, lines)) <= 60
 
@@ -277,7 +277,7 @@ SPREAD = (1, 2, 4, 5, None)
 
 def test_one_system_alone_shows_how_its_queries_spread():
     run, gold = ranked(*SPREAD)
-    lines = shown(build_report([evaluate(run, gold, ["RR"])], gold=gold)).splitlines()
+    lines = shown(Report.of([evaluate(run, gold, ["RR"])], gold=gold)).splitlines()
     assert re.fullmatch(r"measure +run +quartiles +spread *", lines[0])
     assert re.search(r"0\.2000 · 0\.2500 · 0\.5000  ▄ █  ▄   ▄ *$", lines[2])
 
@@ -288,14 +288,14 @@ def test_several_systems_have_no_room_for_spreads(report):
 
 def test_a_number_of_the_whole_set_has_no_spread():
     run, gold = ranked(*SPREAD)
-    text = shown(build_report([evaluate(run, gold, ["RR", "GMAP"])], gold=gold))
+    text = shown(Report.of([evaluate(run, gold, ["RR", "GMAP"])], gold=gold))
     (line,) = (line for line in text.splitlines() if line.startswith("GMAP"))
     assert not set(line) & set(BLOCKS)
 
 
 def test_the_spread_is_left_out_before_a_table_is_split():
     run, gold = ranked(*SPREAD)
-    report = build_report([evaluate(run, gold, ["RR"])], gold=gold)
+    report = Report.of([evaluate(run, gold, ["RR"])], gold=gold)
     whole = len(tables(shown(report, width=200)).splitlines()[2].rstrip())
     # One blank less between each of four columns, then without the spread and its blank.
     closest = whole - 3
@@ -314,7 +314,7 @@ def test_the_spread_is_left_out_before_a_table_is_split():
 def test_where_unicode_cannot_be_shown_the_spread_is_drawn_in_ascii():
     run, gold = ranked(*SPREAD)
     console = Console(file=io.TextIOWrapper(io.BytesIO(), "ascii", errors="replace"), width=100)
-    show_page(build_report([evaluate(run, gold, ["RR"])], gold=gold).page(), console)
+    show_page(Report.of([evaluate(run, gold, ["RR"])], gold=gold).page(), console)
     console.file.flush()
     text = console.file.buffer.getvalue().decode()
     assert f"{ASCII_BLOCKS[3]} {ASCII_BLOCKS[7]}  {ASCII_BLOCKS[3]}   {ASCII_BLOCKS[3]}" in text

@@ -8,7 +8,7 @@ from karat.data.tables import Gold, Run
 from karat.errors import UsageError
 from karat.evaluation.api import evaluate
 from karat.formats.readers import read_gold, scan_run
-from karat.reports.document import build_report
+from karat.reports.document import Report
 from karat.reports.trec import to_trec, trec_name
 
 NIST = Path(__file__).parents[3] / "shared" / "data" / "trec_eval-test" / "v9"
@@ -66,7 +66,7 @@ def test_the_layout_is_trec_eval_s(golden):
     for measures in (None, more):
         run = scan_run(NIST / "results.test")
         scores = evaluate(run, gold, measures, profile="trec")
-        ours += to_trec(build_report([scores], gold=gold)).decode().splitlines()
+        ours += to_trec(Report.of([scores], gold=gold)).decode().splitlines()
     theirs = (NIST / golden).read_text().splitlines()
     asked = set(ours)
     if golden == "out.test":
@@ -80,7 +80,7 @@ def test_the_layout_is_trec_eval_s(golden):
 def test_an_id_that_would_forge_a_line_is_refused(query):
     gold = Gold.from_dict({query: {"a": 1}, "q1": {"a": 1}})
     run = Run.from_dict({query: {"b": 1.0}, "q1": {"b": 1.0}}, name="r")
-    report = build_report([evaluate(run, gold, ["RR"])], gold=gold)
+    report = Report.of([evaluate(run, gold, ["RR"])], gold=gold)
     with pytest.raises(UsageError, match="output trec: query_id"):
         to_trec(report)
 
@@ -88,6 +88,6 @@ def test_an_id_that_would_forge_a_line_is_refused(query):
 def test_a_run_s_name_is_one_word():
     gold = Gold.from_dict({"q1": {"a": 1}})
     run = Run.from_dict({"q1": {"a": 1.0}}, name="r\nRR\tall\t0.0000")
-    told = to_trec(build_report([evaluate(run, gold, ["RR"])], gold=gold)).decode().splitlines()
+    told = to_trec(Report.of([evaluate(run, gold, ["RR"])], gold=gold)).decode().splitlines()
     assert told[1] == "runid                 \tall\tr_RR_all_0.0000"
     assert len(told) == 4

@@ -477,7 +477,7 @@ def found_share(spans, chunks):
 def test_recall_of_quoted_passages_is_what_their_definition_gives(spec):
     texts, questions, spans = chroma("state_of_the_union", "chatlogs")
     docs, queries = Corpus.from_dict(texts), Queries.from_dict(questions)
-    run, chunks = searched(docs, queries, Chunker.parse(spec).document())
+    run, chunks = searched(docs, queries, Chunker.parse(spec).model_dump())
     scores = evaluate(
         run,
         span_gold(spans),

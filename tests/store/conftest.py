@@ -17,7 +17,7 @@ from karat.data.tables import Gold, Run
 from karat.evaluation.api import evaluate
 from karat.formats.readers import read_corpus, read_gold, read_queries, read_run
 from karat.measure.scores import Scores
-from karat.reports.document import build_report
+from karat.reports.document import Report
 from karat.store import Store
 
 FIRST = Path(karat.__file__).parent / "recipes" / "first"
@@ -68,7 +68,7 @@ def made(gold: Gold, *runs: Run, measures: str = "nDCG@5, RR", **options: Any) -
     """Scores and the report on them."""
     scores = [evaluate(run, gold, measures, **options) for run in runs]
     tables = {name: options.get(name) for name in ("queries", "corpus")}
-    return scores, build_report(scores, gold=gold, **tables).to_dict()
+    return scores, Report.of(scores, gold=gold, **tables).to_dict()
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +85,7 @@ def demo() -> Callable[..., Made]:
             )
             for name in ("bm25.trec", "dense.jsonl")
         ]
-        return scores, build_report(scores, gold=gold, queries=queries, corpus=corpus).to_dict()
+        return scores, Report.of(scores, gold=gold, queries=queries, corpus=corpus).to_dict()
 
     return score
 

@@ -14,7 +14,7 @@ from karat.evaluation.api import evaluate
 from karat.formats.readers import read_gold, read_queries, read_run
 from karat.measure.conventions import PROFILES
 from karat.measure.scores import Scores
-from karat.reports.document import build_report
+from karat.reports.document import Report
 from karat.store import Store
 from karat.store.rows import pack, unpack
 
@@ -91,7 +91,7 @@ def test_set_level_measures_come_back_with_their_evidence(store):
     run = read_run(FIRST / "dense.jsonl")
     scores = evaluate(run, gold, SET_LEVEL, queries=queries, corpus=corpus)
     assert scores.evidence
-    store.save([scores], build_report([scores], gold=gold).to_dict())
+    store.save([scores], Report.of([scores], gold=gold).to_dict())
     restored = store.baseline("1").scores
     check_equal(scores, restored)
     for name, evidence in scores.evidence.items():

@@ -12,7 +12,7 @@ import pytest
 
 from karat.data.tables import Gold, Run
 from karat.evaluation.api import evaluate
-from karat.reports.document import build_report
+from karat.reports.document import Report
 from karat.store import Store
 
 from .conftest import RANKS, SCRIPT, client_of, rr
@@ -296,7 +296,7 @@ def _save(store, times, *, name="plain", tag=None):
     gold = Gold.from_dict({f"q{at}": ["a"] for at in range(4)})
     run = Run.from_dict({f"q{at}": ["x", "a"][at % 2 :] for at in range(4)}, name=name)
     scores = [evaluate(run, gold, ["RR"])]
-    document = build_report(scores, gold=gold).to_dict()
+    document = Report.of(scores, gold=gold).to_dict()
     with Store.open(store) as opened:
         for at in range(times):
             now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=at)

@@ -194,6 +194,7 @@ def triage(
     evaluation = inputs.evaluation(
         measures=None if measure is None else [measure], index_cache=Path(cache)
     )
+    # The command as it was given, without the options for outputs.
     typed = {
         "--gold": inputs.gold,
         "--queries": inputs.queries,
@@ -207,6 +208,11 @@ def triage(
         "--line": lines,
         "--field": evaluation.fields.texts(),
     }
+    words = ["karat", "triage", inputs.runs[0]]
+    for name, value in typed.items():
+        for word in [value] if isinstance(value, str) else value or []:
+            words += [name, word]
+    words += ["--strict"] if inputs.strict else []
     result = karat.triage(
         evaluation,
         inputs.runs[0],
@@ -214,25 +220,14 @@ def triage(
         worst=worst,
         query_ids=query or [],
         thresholds=lines or (),
-        commands=partial(_commands, _as_typed(inputs.runs[0], typed, strict=inputs.strict)),
+        commands=partial(_commands, words),
     )
     return output.publish(result, outputs)
 
 
-def _as_typed(
-    run: str, options: Mapping[str, str | Sequence[str] | None], *, strict: bool
-) -> list[str]:
-    """Return the command as it was given, without the options for outputs."""
-    words = ["karat", "triage", run]
-    for name, value in options.items():
-        for word in [value] if isinstance(value, str) else value or []:
-            words += [name, word]
-    return [*words, "--strict"] if strict else words
-
-
-def _commands(typed: Sequence[str], query_id: str, meta: Mapping[str, Any]) -> dict[str, str]:
+def _commands(words: Sequence[str], query_id: str, meta: Mapping[str, Any]) -> dict[str, str]:
     """Return the command that shows a query again, and with a karat.yaml the one that asks it."""
-    shown = {"reproduce": shlex.join([*typed, "--query", query_id])}
+    shown = {"reproduce": shlex.join([*words, "--query", query_id])}
     if "config" not in meta or not meta.get("system") or not Path("karat.yaml").is_file():
         return shown
     safe = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in query_id)
@@ -241,20 +236,9 @@ def _commands(typed: Sequence[str], query_id: str, meta: Mapping[str, Any]) -> d
     return {**shown, "ask_again": shlex.join(again)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageInputs(ScoringOptions):
-    """Run logs with stages, or two runs that are stages of one system."""
-
-    runs: list[str] = argument(
-        "RUN...",
-        "Run logs with stages, or two runs: the raw lists, then the final ones; - reads standard"
-        " input.",
-    )
-
-
 @command("stages")
 def stages(
-    inputs: StageInputs,
+    inputs: AnalysedRuns,
     output: PageOptions,
     *,
     measures: list[str] | None = option(
@@ -392,7 +376,6 @@ def chunks(
     """
     from karat.cli.progress import counting
     from karat.cli.streams import heed_interrupts
-    from karat.reports.document import build_report
 
     heed_interrupts()
     if write == "-" and output.as_json:
@@ -418,7 +401,7 @@ def chunks(
         show(result)
     if result.task is None:
         return 0
-    report = build_report(
+    report = karat.Report.of(
         result.scores, gold=result.task.gold, queries=result.task.queries, corpus=result.docs
     )
     if result.comparisons is not None:

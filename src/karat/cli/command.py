@@ -91,10 +91,15 @@ class _Slot:
 
 
 class Command:
-    """A command: its parameters, its help, and the function that it calls."""
+    """A command: its parameters, its help, and the function that it calls.
+
+    ``about`` says what it does, ``examples`` are the lines of its examples.
+    """
 
     def __init__(self, function: Callable[..., int | None]) -> None:
-        self.function = function
+        about, _, examples = (inspect.getdoc(function) or "").partition("Examples:\n")
+        self.function, self.about = function, about.strip()
+        self.examples = textwrap.dedent(examples).splitlines()
 
     @cached_property
     def groups(self) -> dict[str, Any]:
@@ -124,21 +129,6 @@ class Command:
         every = [slot.parameter for slot in self.slots.values()]
         return sorted(every, key=lambda parameter: bool(parameter.names))
 
-    @property
-    def about(self) -> str:
-        """What the command does, without its examples."""
-        return self._docstring[0]
-
-    @property
-    def examples(self) -> list[str]:
-        """The lines of its examples."""
-        return self._docstring[1].splitlines()
-
-    @property
-    def _docstring(self) -> tuple[str, str]:
-        about, _, examples = (inspect.getdoc(self.function) or "").partition("Examples:\n")
-        return about.strip(), textwrap.dedent(examples)
-
     def usage(self, name: str) -> str:
         """Return how the command is called."""
         needed = []
@@ -152,9 +142,10 @@ class Command:
 
     def help(self, name: str) -> str:
         """Return the text of ``--help``."""
-        arguments = [(one.metavar, one.help) for one in self.parameters if not one.names]
-        options = [(one.written, one.help) for one in self.parameters if one.names]
-        parts = [f"Usage: {self.usage(name)}", _paragraphs(self.about)]
+        arguments = [(each.metavar, each.help) for each in self.parameters if not each.names]
+        options = [(each.written, each.help) for each in self.parameters if each.names]
+        parts = [f"Usage: {self.usage(name)}"]
+        parts += [textwrap.fill(" ".join(part.split()), WIDTH) for part in self.about.split("\n\n")]
         parts += [f"Arguments:\n{definitions(arguments)}"] if arguments else []
         parts.append(f"Options:\n{definitions([*options, ('-h, --help', 'Show this help.')])}")
         if self.examples:
@@ -301,7 +292,3 @@ def definitions(rows: Sequence[tuple[str, str]]) -> str:
         lines += [f"  {term:<{_HELP_COLUMN - 2}}{wrapped.pop(0)}"] if fits else [f"  {term}"]
         lines += [" " * _HELP_COLUMN + line for line in wrapped]
     return "\n".join(lines)
-
-
-def _paragraphs(text: str) -> str:
-    return "\n\n".join(textwrap.fill(" ".join(part.split()), WIDTH) for part in text.split("\n\n"))

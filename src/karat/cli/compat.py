@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import karat
 from karat.cli.command import REQUIRED, argument, command, flag, option
 from karat.cli.options import EXIT_FAILED, QUIET, echo, notify, show
+from karat.errors import UsageError
+
+if TYPE_CHECKING:
+    from karat.reports.outputs import Output
 
 
 @command("ab")
@@ -51,8 +57,7 @@ def ab(
     """
     from karat.cli.progress import counting
     from karat.cli.streams import heed_interrupts
-    from karat.compat.ab import write_ab
-    from karat.compat.ab_output import to_json
+    from karat.pages.result import to_json
     from karat.reports.outputs import parse_outputs, write_stdout
 
     heed_interrupts()
@@ -75,10 +80,10 @@ def ab(
         trace_dir=trace_dir,
         open_bar=partial(counting, quiet=quiet or as_json),
     )
-    for note in (*result.notes, *write_ab(result, outputs)):
+    for note in (*result.notes, *result.write(outputs)):
         notify(f"karat: {note}")
     if as_json:
-        write_stdout(to_json(result.report) + b"\n")
+        write_stdout(to_json(result))
     if as_json or any(output.path is None for output in outputs):
         return 0
     echo(f"Wrote JSON to {out}{'' if csv is None else f' and CSV to {csv}'}")
@@ -130,15 +135,15 @@ def story(
       karat story novel.cnl --queries queries.json --profile bow
       karat story novel.cnl --queries queries.json --dim 10000 -k 3 -o result.json
     """
-    from karat.compat.story import story_outputs, story_to_json
+    from karat.pages.result import to_json
     from karat.reports.outputs import write_files, write_stdout
 
     inputs = [story, *([] if queries is None else [queries])]
-    outputs = story_outputs(output or [], inputs, as_json=as_json)
+    outputs = _story_outputs(output or [], inputs, as_json=as_json)
     result = karat.story(
         story, queries, profile=profile, dim=dim, seed=seed, k=top_k, lenient=lenient
     )
-    data = story_to_json(result.quality)
+    data = to_json(result)
     files = [place.path for place in outputs if place.path is not None]
     write_files([(path, data) for path in files])
     if as_json or any(place.path is None for place in outputs):
@@ -151,3 +156,17 @@ def story(
         notify(f"karat: skipped: {result.quality.why_skipped}")
     # A skipped metric is no failure.
     return EXIT_FAILED if result.quality.passed is False else 0
+
+
+def _story_outputs(texts: Sequence[str], inputs: Sequence[str], *, as_json: bool) -> list[Output]:
+    """Return every ``-o``; names that cannot be written are refused before any work."""
+    from karat.reports.outputs import parse_outputs
+
+    files = []
+    for text in texts:
+        file = text.removeprefix("story:")
+        is_json = file == "-" or file.lower().removesuffix(".gz").endswith(".json")
+        if not file or (text == file and not is_json):
+            raise UsageError(f"output {text!r}: use out.json, story:FILE or -")
+        files.append(f"json:{file}")
+    return parse_outputs(files, inputs=inputs, stdout_taken=as_json)

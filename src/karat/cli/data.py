@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import karat
 from karat.cli.command import argument, command, flag, option
 from karat.cli.evaluate import CONFIG, SYSTEMS
 from karat.cli.options import EXIT_CANNOT_TELL, QUIET, echo, notify
+from karat.cli.streams import heed_interrupts
 from karat.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +70,6 @@ def search(
       karat search --limit 20 --filter language=pt-BR
     """
     from karat.cli.progress import counting
-    from karat.cli.streams import heed_interrupts
 
     heed_interrupts()
     options = karat.SearchOptions(
@@ -130,8 +130,6 @@ def convert(
       karat convert qrels.txt gold.csv --kind gold
       karat convert log.jsonl.gz - --to trec
     """
-    from karat.cli.streams import heed_interrupts
-
     heed_interrupts()
     result = karat.convert(source, target, kind=kind, from_format=from_format, to_format=to_format)
     notify(f"{source}: {result.rows:,} {result.unit} written as {result.format}")
@@ -156,7 +154,14 @@ def measures(
     if as_json:
         echo(json.dumps(entries, indent=2, sort_keys=True, ensure_ascii=False))
     elif name:
-        _describe(entries[0])
+        measure = entries[0]
+        better = "neither way" if measure["better"] == "none" else measure["better"]
+        echo(f"{measure['written']}  ({better} is better)\n\n{_plain(measure['about'])}\n")
+        if measure["parameters"]:
+            pairs = ", ".join(f"{key}={value!r}" for key, value in measure["parameters"].items())
+            echo(f"parameters: {pairs}")
+        if measure["aliases"]:
+            echo(f"also read as: {', '.join(measure['aliases'])}")
     else:
         width = max(len(str(measure["name"])) for measure in entries)
         for measure in entries:
@@ -164,18 +169,6 @@ def measures(
             echo(f"{measure['name']:<{width}}  {first_line}")
         echo("\nkarat measures NAME describes one; write measures as nDCG@10 or P(rel=2)@5.")
     return 0
-
-
-def _describe(measure: dict[str, Any]) -> None:
-    better = (
-        "neither way is better" if measure["better"] == "none" else f"{measure['better']} is better"
-    )
-    echo(f"{measure['written']}  ({better})\n\n{_plain(measure['about'])}\n")
-    if measure["parameters"]:
-        pairs = ", ".join(f"{key}={value!r}" for key, value in measure["parameters"].items())
-        echo(f"parameters: {pairs}")
-    if measure["aliases"]:
-        echo(f"also read as: {', '.join(measure['aliases'])}")
 
 
 def _plain(text: str) -> str:
@@ -204,9 +197,6 @@ def schema(  # noqa: C901 -- each branch refuses options that contradict each ot
       karat schema run-log -o run-log.schema.json
       karat schema run-log --check runs/*.jsonl
     """
-    from karat.formats import runlog_schema
-    from karat.formats.files import atomic_write, check_path
-
     if check and not files:
         raise UsageError("--check needs the logs: karat schema run-log --check runs/*.jsonl")
     if files and not check:
@@ -218,7 +208,7 @@ def schema(  # noqa: C901 -- each branch refuses options that contradict each ot
     if quiet and not check:
         raise UsageError("--quiet is for --check; leave it out")
     if name is None:
-        known = runlog_schema.SCHEMAS.values()
+        known = [karat.schema()]
         if as_json:
             echo(json.dumps([asdict(entry) for entry in known], indent=2))
             return 0
@@ -226,9 +216,9 @@ def schema(  # noqa: C901 -- each branch refuses options that contradict each ot
             echo(f"{entry.name}  version {entry.version}: {entry.about}")
         echo("\nkarat schema NAME prints one; karat schema NAME --check FILE... checks files.")
         return 0
-    chosen = runlog_schema.schema(name)
+    chosen = karat.schema(name)
     if check:
-        checks = runlog_schema.check_logs(files or [])
+        checks = chosen.check(files or [])
         if as_json:
             echo(json.dumps(checks.to_dict(), indent=2, ensure_ascii=False))
         elif not quiet:
@@ -237,9 +227,7 @@ def schema(  # noqa: C901 -- each branch refuses options that contradict each ot
     if output is None or output == "-":
         echo(chosen.text(), end="")
         return 0
-    check_path(output)
-    with atomic_write(output) as path:
-        path.write_text(chosen.text(), encoding="utf-8")
+    chosen.save(output)
     return 0
 
 

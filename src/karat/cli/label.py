@@ -28,6 +28,7 @@ from karat.cli.options import (
     parse_settings,
     show,
 )
+from karat.cli.streams import heed_interrupts
 
 if TYPE_CHECKING:
     from karat.reports.outputs import Form, Output
@@ -47,7 +48,7 @@ class RunInputs:
 
     def arguments(self, *settings: str) -> dict[str, Any]:
         """Return the arguments of a library call, with further settings."""
-        _heed_interrupts()
+        heed_interrupts()
         values = dict(vars(self))
         texts = [*(values.pop("settings") or []), *settings]
         return values | {"settings": parse_settings(texts, values.pop("seed"))}
@@ -234,7 +235,7 @@ def judge(
     """
     from karat.cli.progress import counting
 
-    _heed_interrupts()
+    heed_interrupts()
     silent = quiet or as_json
 
     def report_wait(seconds: float, why: str) -> None:
@@ -387,9 +388,3 @@ def next_judgments(
         **inputs.arguments(),
     )
     return output.publish_pairs(result, outputs)
-
-
-def _heed_interrupts() -> None:
-    from karat.cli.streams import heed_interrupts
-
-    heed_interrupts()

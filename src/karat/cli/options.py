@@ -539,29 +539,11 @@ class SavingOptions:
 
     def keep(self, report: Report, *, skip: str | None = None) -> None:
         """Save every system of the report but ``skip``."""
-        from karat.evaluation.systems import distinct_names
-        from karat.reports.html.view import view_of
-        from karat.store import Store, revision_here
-
-        systems = [system for system in report.systems if system.name != skip]
-        if not any(summary.n for system in systems for summary in system.summaries.values()):
+        name, ids = karat.save(report, self.store, self.tag or (), skip=skip, waiting=tell_waiting)
+        if ids:
+            notify(f"saved as {', '.join(map(str, ids))} in {name}")
+        else:
             notify("karat: warning: nothing was saved: not one query could be scored")
-            return
-        # A baseline that is not saved again leaves its name to the system compared with it.
-        names = distinct_names([system.scores.system for system in systems])
-        with Store.open(self.store, waiting=tell_waiting) as opened:
-            ids = opened.save(
-                [
-                    replace(system.scores, system=name)
-                    for system, name in zip(systems, names, strict=True)
-                ],
-                report.to_dict(),
-                tags=self.tag or (),
-                revision=revision_here(),
-                summaries=[system.summaries for system in systems],
-                parts=view_of(report).parts(),
-            )
-            notify(f"saved as {', '.join(map(str, ids))} in {opened.name}")
 
 
 def tell_waiting(name: str) -> None:

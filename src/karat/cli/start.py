@@ -21,6 +21,7 @@ from karat.cli.options import (
     echo,
     parse_settings,
 )
+from karat.cli.streams import heed_interrupts
 
 # How many findings and reasons are shown; karat diagnose has all.
 _MOST_SHOWN = 3
@@ -59,7 +60,6 @@ def demo(
     """
     from karat.cli.evaluate import show_search
     from karat.cli.progress import counting
-    from karat.cli.streams import heed_interrupts
     from karat.reports.outputs import OWN_FORMS, parse_outputs, write_outputs
 
     heed_interrupts()
@@ -183,7 +183,6 @@ def check(
       karat check --gold qrels.txt --run bm25.trec --run dense.jsonl -m nDCG@10
     """
     from karat.cli.progress import progress
-    from karat.cli.streams import heed_interrupts
 
     heed_interrupts()
     check_stdin([gold, queries, corpus, gates, *(runs or [])])

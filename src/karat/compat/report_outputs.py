@@ -5,7 +5,6 @@ What a run does not tell, such as the similarity of its hits, is null there and 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -49,8 +48,7 @@ _SPELLED = {
 
 def to_memory(report: Report) -> bytes:
     """Return the report on its one system; same inputs, same bytes."""
-    text = json.dumps(memory_document(report), indent=2, ensure_ascii=False, allow_nan=False)
-    return f"{text}\n".encode()
+    return dumps(memory_document(report), sort_keys=False)
 
 
 def memory_document(report: Report) -> dict[str, Any]:

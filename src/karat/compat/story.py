@@ -22,7 +22,6 @@ from karat.pages.page import Page, Section, Sentence, Tone
 from karat.pages.result import Result
 from karat.pages.serialize import dumps
 from karat.reports.document import Report
-from karat.reports.outputs import Output, parse_outputs
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
 from karat.retrieve.system_config import maker
@@ -31,7 +30,6 @@ THRESHOLD = 0.6
 DEFAULT_K = 5
 # The profiles, and the retriever that each stands for.
 RETRIEVERS = {"vsa": "vsa", "bow": "bow", "basic": "bow"}
-_PREFIX = "story:"
 # What the metric leaves no choice about; k, ties, order and the like stay the caller's.
 _FIXED = ("level", "empty_gold", "depth")
 _TONES: dict[bool | None, Tone] = {True: "good", False: "bad", None: "unsure"}
@@ -340,30 +338,13 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(listed[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def story_outputs(texts: Sequence[str], inputs: Sequence[str], *, as_json: bool) -> list[Output]:
-    """Return every ``-o``; names that cannot be written are refused before any work."""
-    files = []
-    for text in texts:
-        file = text.removeprefix(_PREFIX)
-        is_json = file == "-" or file.lower().removesuffix(".gz").endswith(".json")
-        if not file or (text == file and not is_json):
-            raise UsageError(f"output {text!r}: use out.json, story:FILE or -")
-        files.append(f"json:{file}")
-    return parse_outputs(files, inputs=inputs, stdout_taken=as_json)
-
-
 def report_to_json(report: Report) -> bytes:
     """Return the result object of a report's one system, as ``karat story`` writes it."""
     if len(report.systems) != 1 or report.tables is None:
         raise UsageError("output story: holds one system, with the queries it was scored with")
     (system,) = report.systems
     gold, queries, corpus = report.tables
-    return story_to_json(quality_of(system.scores, gold, queries, corpus))
-
-
-def story_to_json(quality: StoryQuality) -> bytes:
-    """Return the result object; same inputs, same bytes."""
-    return dumps(quality.to_dict())
+    return dumps(quality_of(system.scores, gold, queries, corpus).to_dict())
 
 
 def _grid(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from karat.errors import InputError, UsageError, unknown
-from karat.formats.files import decode, open_input
+from karat.formats.files import atomic_write, check_path, decode, open_input
 from karat.formats.json_records import parse_record, read_lines
 from karat.formats.runlog import RUN_LOG_VERSION, CallReader, HitLists
 from karat.pages.formatting import label, plural
@@ -44,6 +44,18 @@ class Schema:
     def text(self) -> str:
         """Return the schema as JSON."""
         return Path(__file__).with_name(f"{self.name}.schema.json").read_text(encoding="utf-8")
+
+    def save(self, path: str | Path) -> None:
+        """Write the schema to a file."""
+        check_path(path)
+        with atomic_write(path) as place:
+            place.write_text(self.text(), encoding="utf-8")
+
+    def check(self, paths: Sequence[str | Path]) -> LogChecks:
+        """Check logs line by line, as any command would read them; a bad line stops nothing."""
+        if [str(path) for path in paths].count("-") > 1:
+            raise UsageError("only one input can be standard input (-)")
+        return LogChecks(tuple(check_log(path) for path in paths))
 
 
 SCHEMAS = {
@@ -155,13 +167,6 @@ class LogChecks:
         header = ["has", *(label(log.name) for log in logs), "what"]
         rows = ([fact, *(log.has[fact].word for log in logs), FACTS[fact]] for fact in FACTS)
         return [header, *rows]
-
-
-def check_logs(paths: Sequence[str | Path]) -> LogChecks:
-    """Check logs line by line, as any command would read them, without stopping at a bad line."""
-    if [str(path) for path in paths].count("-") > 1:
-        raise UsageError("only one input can be standard input (-)")
-    return LogChecks(tuple(check_log(path) for path in paths))
 
 
 def check_log(path: str | Path) -> LogCheck:

@@ -41,7 +41,7 @@ from karat.project.systems import (
     plan_search,
 )
 from karat.reports.assembly import Details, correction_of, report
-from karat.reports.document import Report, build_report
+from karat.reports.document import Report
 from karat.reports.outputs import FORMS, JSON, Form, Output, parse_outputs
 from karat.retrieve.run_log import failed_log, first_meta, has_digest, is_complete, notes_in
 from karat.retrieve.search import (
@@ -357,7 +357,7 @@ class Project:
             if config.gates
         ]
         return replace(
-            build_report(scores, gold=gold, queries=queries, corpus=texts),
+            Report.of(scores, gold=gold, queries=queries, corpus=texts),
             gold=source,
             gatings=tuple(gatings),
             config_digest=config.digest,

@@ -7,18 +7,24 @@ holds is in ``document``.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from karat.errors import UsageError
 from karat.evaluation.evaluation import Evaluation, ScoredRuns
-from karat.evaluation.systems import DEPTH, WHOLE_LISTS, compared_systems, with_baseline
+from karat.evaluation.systems import (
+    DEPTH,
+    WHOLE_LISTS,
+    compared_systems,
+    distinct_names,
+    with_baseline,
+)
 from karat.evaluation.verdict import Comparison, Rule, check_boundable, rule_from
 from karat.measure.names import Measure
 from karat.measure.scores import Scores
 from karat.parallel import parallel_map
-from karat.reports.document import Report, System, Tables, build_report
+from karat.reports.document import Report, System, Tables
 
 if TYPE_CHECKING:
     from karat.analysis.diagnose.findings import Finding
@@ -188,7 +194,7 @@ def _report(
 ) -> Report:
     """Return the report on all systems, with the segments of the evaluation."""
     evaluation = scored.evaluation
-    made = build_report(
+    made = Report.of(
         scored.scores,
         gold=evaluation.prepared.source,
         queries=evaluation.queries,
@@ -204,8 +210,21 @@ def _report(
         system, staged, labelled, ranges = details
         system = replace(system, open=ranges)
         if staged is not None:
-            system = _diagnosed(system, staged, evaluation)
-        return system if labelled is None else _with_labels(system, labelled, correction)
+            from karat.analysis.diagnose import diagnostics
+            from karat.analysis.failures import classify
+
+            failures = classify(staged, evaluation.queries)
+            body = diagnostics(staged, evaluation.queries, evaluation.by, failures)
+            system = replace(system, diagnostics=body, staged=staged, failures=failures)
+        if labelled is None:
+            return system
+        from karat.evaluation.judged_labels import label_bounds, of_the_same_queries
+
+        bounds = label_bounds(system.summaries, of_the_same_queries(labelled, system.scores))
+        for name, value in ({} if correction is None else correction.system(system.scores)).items():
+            if name in bounds:
+                bounds[name] = bounds[name] | {"corrected": value}
+        return replace(system, bounds=bounds)
 
     parts = (scored.staged, scored.labelled, scored.ranges)
     # A stored baseline stands first and has none of these.
@@ -232,27 +251,6 @@ def _findings(scored: ScoredRuns) -> tuple[Finding, ...]:
     staged, evaluation = scored.staged[-1], scored.evaluation
     thresholds = thresholds_of(staged.final.conventions.profile)
     return findings(staged, evaluation.queries, thresholds=thresholds, by=evaluation.by).findings
-
-
-def _diagnosed(system: System, staged: Staged, evaluation: Evaluation) -> System:
-    """Return the system with its curves, failures and latencies."""
-    from karat.analysis.diagnose import diagnostics
-    from karat.analysis.failures import classify
-
-    failures = classify(staged, evaluation.queries)
-    body = diagnostics(staged, evaluation.queries, evaluation.by, failures)
-    return replace(system, diagnostics=body, staged=staged, failures=failures)
-
-
-def _with_labels(system: System, labelled: Scores, correction: Correction | None) -> System:
-    """Return the system with what a judge's labels change."""
-    from karat.evaluation.judged_labels import label_bounds, of_the_same_queries
-
-    bounds = label_bounds(system.summaries, of_the_same_queries(labelled, system.scores))
-    for name, value in ({} if correction is None else correction.system(system.scores)).items():
-        if name in bounds:
-            bounds[name] = bounds[name] | {"corrected": value}
-    return replace(system, bounds=bounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,3 +313,43 @@ def correction_of(evaluation: Evaluation, judged: str | None, human: Sequence[st
     labels = read_people(human)
     corrector = Corrector.of(read_labels(judged), labels)
     return Correction(corrector, precisions, tuple(labels.sources))
+
+
+def save(
+    report: Report,
+    store: str | None = None,
+    tags: Sequence[str] = (),
+    *,
+    skip: str | None = None,
+    waiting: Callable[[str], None] | None = None,
+) -> tuple[str, list[int]]:
+    """Save every system of a report but ``skip`` in a store; return its name and their ids.
+
+    There are no ids if not one query could be scored: then nothing is saved. ``waiting`` is
+    called with the store's name while another process holds it.
+
+    >>> report = karat.report(karat.Evaluation("qrels.txt"), "bm25.trec")
+    >>> karat.save(report, "history.db", ["main"])
+    ('history.db', [1])
+    """
+    from karat.reports.html.view import view_of
+    from karat.store import Store, revision_here
+
+    systems = [system for system in report.systems if system.name != skip]
+    with Store.open(store, waiting=waiting) as opened:
+        if not any(summary.n for system in systems for summary in system.summaries.values()):
+            return opened.name, []
+        # A baseline that is not saved again leaves its name to the system compared with it.
+        names = distinct_names([system.scores.system for system in systems])
+        ids = opened.save(
+            [
+                replace(system.scores, system=name)
+                for system, name in zip(systems, names, strict=True)
+            ],
+            report.to_dict(),
+            tags=tags,
+            revision=revision_here(),
+            summaries=[system.summaries for system in systems],
+            parts=view_of(report).parts(),
+        )
+        return opened.name, list(ids)

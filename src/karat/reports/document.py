@@ -112,6 +112,59 @@ class Report(Result):
     bounds_left_out: str | None = None
     people: tuple[Source, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        scores: Sequence[Scores],
+        *,
+        gold: Gold | Source,
+        queries: Queries | None = None,
+        corpus: Corpus | None = None,
+        by: Sequence[By | str] = (),
+        comparisons: Comparisons | None = None,
+        read_tables: Callable[[], Tables] | None = None,
+    ) -> Report:
+        """Return a report on one or many systems, with means by each of the columns ``by``.
+
+        ``gold`` may be its file alone, with ``read_tables`` to read it once it is needed.
+        """
+        if not scores:
+            raise UsageError("a report needs the scores of at least one run")
+        source = gold if isinstance(gold, Source) else gold.source
+        if isinstance(gold, Gold):
+            read_tables = partial(Tables, gold, queries, corpus)
+        names = [utf8(run_scores.system) for run_scores in scores]
+        if len(names) > 1:
+            names = distinct_names(names)
+
+        def segments_of(run_scores: Scores) -> dict[str, Segments]:
+            return {
+                str(By.parse(column)): segment_means(run_scores, queries, column) for column in by
+            }
+
+        # In parallel, since intervals take longer than the scores.
+        summaries = parallel_map(attrgetter("summaries"), scores)
+        segments = parallel_map(segments_of, scores) if by else [{}] * len(scores)
+        logged = [run_scores.meta.get("system") for run_scores in scores]
+        known = [None if name in (None, "") else utf8(str(name)) for name in logged]
+        # A name in several logs names none of them.
+        unique = [name if known.count(name) == 1 else None for name in known]
+        systems = tuple(
+            System(name, run_scores, means, by_segment, logged_as=logged_as)
+            for name, run_scores, means, by_segment, logged_as in zip(
+                names, scores, summaries, segments, unique, strict=True
+            )
+        )
+        return cls(
+            systems,
+            gold=source,
+            queries=None if queries is None else queries.source,
+            corpus=None if corpus is None else corpus.source,
+            comparisons=comparisons,
+            read_tables=read_tables,
+            **origin_of([run_scores.meta for run_scores in scores], queries),
+        )
+
     @cached_property
     def tables(self) -> Tables | None:
         """The inputs themselves, for forms that show them."""
@@ -150,9 +203,8 @@ class Report(Result):
             # They are about the last system, the one that may ship.
             findings_of = self.systems[-1].name
             document |= {"findings": list(self.findings), "findings_of": findings_of}
-        for key in ("bounds_left_out", "verdict"):
-            if (value := getattr(self, key)) is not None:
-                document[key] = value
+        optional = {"bounds_left_out": self.bounds_left_out, "verdict": self.verdict}
+        document |= {key: value for key, value in optional.items() if value is not None}
         return {key: plain(value) for key, value in document.items()}
 
     @property
@@ -277,54 +329,6 @@ class Report(Result):
         return report_page(self.results(), spreads, versions)
 
 
-def build_report(
-    scores: Sequence[Scores],
-    *,
-    gold: Gold | Source,
-    queries: Queries | None = None,
-    corpus: Corpus | None = None,
-    by: Sequence[By | str] = (),
-    read_tables: Callable[[], Tables] | None = None,
-) -> Report:
-    """Return a report on one or many systems, with means by each of the columns ``by``.
-
-    ``gold`` may be its file alone, with ``read_tables`` to read it once it is needed.
-    """
-    if not scores:
-        raise UsageError("a report needs the scores of at least one run")
-    source = gold if isinstance(gold, Source) else gold.source
-    if isinstance(gold, Gold):
-        read_tables = partial(Tables, gold, queries, corpus)
-    names = [utf8(run_scores.system) for run_scores in scores]
-    if len(names) > 1:
-        names = distinct_names(names)
-
-    def segments_of(run_scores: Scores) -> dict[str, Segments]:
-        return {str(By.parse(column)): segment_means(run_scores, queries, column) for column in by}
-
-    # In parallel, since intervals take longer than the scores.
-    summaries = parallel_map(attrgetter("summaries"), scores)
-    segments = parallel_map(segments_of, scores) if by else [{}] * len(scores)
-    logged = [run_scores.meta.get("system") for run_scores in scores]
-    known = [None if name in (None, "") else utf8(str(name)) for name in logged]
-    # A name in several logs names none of them.
-    unique = [name if known.count(name) == 1 else None for name in known]
-    systems = tuple(
-        System(name, run_scores, means, by_segment, logged_as=logged_as)
-        for name, run_scores, means, by_segment, logged_as in zip(
-            names, scores, summaries, segments, unique, strict=True
-        )
-    )
-    return Report(
-        systems,
-        gold=source,
-        queries=None if queries is None else queries.source,
-        corpus=None if corpus is None else corpus.source,
-        read_tables=read_tables,
-        **origin_of([run_scores.meta for run_scores in scores], queries),
-    )
-
-
 def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
     scores = system.scores
     requested = scores.meta.get("k")
@@ -351,7 +355,12 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
         for name, ends in system.open.to_dict().items():
             measures[name]["bounds"] = ends
     for column, segments in system.segments.items():
-        cells = {value: _in_segment(summaries) for value, summaries in segments.items()}
+        cells: dict[str, dict[str, Any]] = {}
+        for value, summaries in segments.items():
+            cells[value] = {}
+            for name, summary in summaries.items():
+                small = {"small": True} if summary.n < SMALL else {}
+                cells[value][name] = {key: getattr(summary, key) for key in _FIGURES} | small
         document.setdefault("segments", {})[column] = cells
     if different:
         conventions = scores.conventions.document()
@@ -367,13 +376,3 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
     if scores.cut is not None:
         document["cut_at"] = scores.cut.depth
     return document | dict(system.diagnostics)
-
-
-def _in_segment(summaries: Mapping[str, Summary]) -> dict[str, Any]:
-    """Return the measures of a segment, each marked as small by the number of its queries."""
-    cells: dict[str, Any] = {}
-    for name, summary in summaries.items():
-        cells[name] = {key: getattr(summary, key) for key in _FIGURES}
-        if summary.n < SMALL:
-            cells[name]["small"] = True
-    return cells

@@ -41,10 +41,14 @@ def announce(report: Report, environ: Mapping[str, str], *, require_verdict: boo
         return
     document = report.to_dict()
     lines = annotation_lines(document, require_verdict=require_verdict)
-    try:
-        write_step_summary(document, environ)
-    except OSError as error:
-        lines.append(_line("warning", "karat", f"no step summary: {error.strerror or error}"))
+    if summary := environ.get("GITHUB_STEP_SUMMARY"):
+        from karat.reports.markdown import markdown
+
+        try:
+            with Path(summary).open("a", encoding="utf-8") as file:
+                file.write(markdown(document) + "\n")
+        except OSError as error:
+            lines.append(_line("warning", "karat", f"no step summary: {error.strerror or error}"))
     write_commands("".join(f"{line}\n" for line in lines))
 
 
@@ -53,16 +57,6 @@ def annotation_lines(results: Document, *, require_verdict: bool = False) -> lis
     errors = [_line("error", *message) for message in _shown([*_errors(results)])]
     doubts = _shown([*_warnings(results, require_verdict=require_verdict)])
     return errors + [_line("warning", *doubt) for doubt in doubts]
-
-
-def write_step_summary(document: Document, environ: Mapping[str, str]) -> None:
-    """Append the report to the page of the job, if GitHub names a file for it."""
-    from karat.reports.markdown import markdown
-
-    name = environ.get("GITHUB_STEP_SUMMARY")
-    if name:
-        with Path(name).open("a", encoding="utf-8") as file:
-            file.write(markdown(document) + "\n")
 
 
 def _errors(results: Document) -> Iterator[Message]:
@@ -166,7 +160,7 @@ class Guard:
                     "data; write this form to a file"
                 )
             self._stream.write(shown[len(self._begun) :])
-            self._begun = _beginning(text)
+            self._begun = _last_line(text)
         return len(piece)
 
     def write_commands(self, data: bytes) -> None:
@@ -182,7 +176,7 @@ class Guard:
         return getattr(self._stream, name)
 
 
-def _beginning(written: bytes) -> bytes:
+def _last_line(written: bytes) -> bytes:
     """Return the part of the last line that decides whether a command goes on."""
     line = written[max(written.rfind(b"\n"), written.rfind(b"\r")) + 1 :]
     if _BLANK.fullmatch(line.removesuffix(b":")):

@@ -105,7 +105,9 @@ def _compared(document: Document) -> Iterator[str]:
 
 def _sections(document: Document) -> Iterator[tuple[str, list[Section]]]:
     """Yield the titles and the sections of the details."""
-    yield from _bounds(document)
+    if "judged" in document:
+        grid, lines = report_page.bounds_table(document), report_page.bounds_lines(document)
+        yield "With a judge's labels", [Section("", grid, lines)]
     yield "Distribution over queries", [Section("", report_text.distribution_table(document))]
     if len(document.get("gates", [])) > MOST_ROWS:
         yield "All gates", [Section("", report_text.gate_table(document))]
@@ -142,12 +144,6 @@ def _segments(document: Document) -> dict[str, Grid]:
 
 def _titled(grids: Mapping[str, Grid]) -> list[Section]:
     return [Section(title, grid) for title, grid in grids.items()]
-
-
-def _bounds(document: Document) -> Iterator[tuple[str, list[Section]]]:
-    if "judged" in document:
-        grid = report_page.bounds_table(document)
-        yield "With a judge's labels", [Section("", grid, report_page.bounds_lines(document))]
 
 
 def _content(sections: Sequence[Section]) -> list[str]:

@@ -256,8 +256,8 @@ def check_files(outputs: Sequence[Output], systems: Sequence[str]) -> list[Path]
         if inside or around:
             other = Path(min([*inside, *around], key=len)).name
             raise UsageError(
-                f"output {str(path)!r}: {other!r} cannot be both a file and a folder; choose another"
-                " name"
+                f"output {str(path)!r}: {other!r} cannot be both a file and a folder; choose"
+                " another name"
             )
     return list(seen.values())
 

@@ -298,25 +298,19 @@ def compare_stored(
         for system in systems
         if not system.rows
     ]
-    rule = _rule_of(stored, primary=primary, margin=margin)
-    return StoredComparison(systems, rule, warnings)
-
-
-def with_texts(detail: Document, texts: Document) -> dict[str, Any]:
-    """Return the details of a query with the texts of its items."""
-    return {**detail, "texts": {item: texts[item] for item in items_in(detail) if item in texts}}
-
-
-def _rule_of(
-    stored: Sequence[RestoredEvaluation], *, primary: str | None, margin: float | None
-) -> Rule:
     settings = _agreed(
         [restored.report["rule"] for restored in stored if restored.report.get("rule")]
     )
     rule = Rule() if settings is None else replace(Rule(**settings), pairs="baseline")
     known = all(rule.primary in restored.scores.columns for restored in stored)
     deciding = primary or (rule.primary if known else None)
-    return replace(rule, primary=deciding, margin=rule.margin if margin is None else margin)
+    margin = rule.margin if margin is None else margin
+    return StoredComparison(systems, replace(rule, primary=deciding, margin=margin), warnings)
+
+
+def with_texts(detail: Document, texts: Document) -> dict[str, Any]:
+    """Return the details of a query with the texts of its items."""
+    return {**detail, "texts": {item: texts[item] for item in items_in(detail) if item in texts}}
 
 
 def _agreed(values: Sequence[Any]) -> Any:

@@ -359,9 +359,6 @@ def _trade_spec(systems: Systems, places: Sequence[Row], measure: str) -> Spec:
     return {"height": HEIGHT, "data": {"values": rows}, "layer": layers}
 
 
-# What the charts share.
-
-
 def marked(systems: Systems, rows: Sequence[Row], *, shaped: bool = False) -> Spec:
     """Return the encoding of colour (and shape) by the place of a system in the report.
 

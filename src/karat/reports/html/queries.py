@@ -87,6 +87,7 @@ def _first_staged(report: Report) -> Staged | None:
 def rows_of(systems: Sequence[System], queries: ReportQueries) -> dict[str, Any]:
     """Return every column of the query table; those of systems are lists in their order."""
     names = dict.fromkeys(str(measure) for system in systems for measure in system.scores.measures)
+    unmeasured = [None] * len(queries.ids)
     return {
         "query_id": list(queries.ids),
         "text": list(queries.texts),
@@ -95,7 +96,13 @@ def rows_of(systems: Sequence[System], queries: ReportQueries) -> dict[str, Any]
             [STATUSES.index(status) for status in system.scores.status.tolist()]
             for system in systems
         ],
-        "values": {name: [_values(system, name) for system in systems] for name in names},
+        "values": {
+            name: [
+                scores.table[name].to_list() if name in scores.columns else unmeasured
+                for scores in (system.scores for system in systems)
+            ]
+            for name in names
+        },
         "rank": [_ranks(system) for system in systems],
         "class": [_classes(system) for system in systems],
         "unjudged": [_unjudged(system, queries)[1].tolist() for system in systems],
@@ -124,13 +131,6 @@ def unjudged_of(system: System, queries: ReportQueries) -> dict[str, int]:
     hits, unjudged = _unjudged(system, queries)
     scored = system.scores.status == "scored"
     return {"hits": int(hits[scored].sum()), "unjudged": int(unjudged[scored].sum())}
-
-
-def _values(system: System, name: str) -> list[float | None]:
-    scores = system.scores
-    if name not in scores.columns:
-        return [None] * len(scores.query_ids)
-    return scores.table[name].to_list()
 
 
 def _ranks(system: System) -> list[int | None]:
@@ -211,7 +211,10 @@ def details_of(report: Report, queries: ReportQueries, worth: Ints) -> QueryDeta
     gold = {} if staged is None else gold_of(staged.gold, rows, report.index)
     results = [_results(system) for system in report.systems]
     ranks = [_stages(system.staged) for system in report.systems]
-    negatives, attributes = _negatives(report, queries), _attributes(queries)
+    negatives, attributes = _negatives(report), dict[str, Row]()
+    if queries.queries is not None:
+        frame = queries.queries.frame.drop("text")
+        attributes = _plain_rows(frame, silent=(None, "", [], False))
 
     def judged(item: RelevantItem) -> dict[str, Any]:
         keys = ("item_id", "doc_id", "grade", "in_corpus", "version", "section")
@@ -309,13 +312,6 @@ def _calls(scores: Scores, staged: Staged | None) -> dict[str, Row]:
     return _plain_rows(calls.select(name for name in plain if name != "query"))
 
 
-def _attributes(queries: ReportQueries) -> dict[str, Row]:
-    """Return what the queries file says about each query besides its text."""
-    if queries.queries is None:
-        return {}
-    return _plain_rows(queries.queries.frame.drop("text"), silent=(None, "", [], False))
-
-
 def _plain_rows(frame: pl.DataFrame, silent: Sequence[Any] = (None, "")) -> dict[str, Row]:
     """Return what a table says about each query; ``silent`` values are left out."""
     return {
@@ -338,7 +334,7 @@ def _plain_value(value: Any) -> Any:
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
-def _negatives(report: Report, queries: ReportQueries) -> dict[str, list[str]]:
+def _negatives(report: Report) -> dict[str, list[str]]:
     """Return the items that are marked as hard negatives of each query."""
     gold = None if report.tables is None else report.tables.gold.frame
     if gold is None or "negative" not in gold.columns:

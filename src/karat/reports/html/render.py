@@ -14,9 +14,8 @@ from karat.reports.document import Report
 from karat.reports.html.assets import inlined
 from karat.reports.html.charts import charts_of
 from karat.reports.html.elements import Context, Document
-from karat.reports.html.sections import counts_of, misses_of, provenance_of
+from karat.reports.html.sections import counts_of, misses_of, provenance_of, verdict_of
 from karat.reports.html.systems import segments_of, systems_of
-from karat.reports.html.verdict import verdict_of
 from karat.reports.html.view import view_of
 from karat.version import __version__
 
@@ -37,7 +36,8 @@ def to_html(report: Report) -> bytes:
     assets = inlined()
     context = context_of(report.to_dict(), view.head)
     page = environment().get_template("report.html")
-    _, rows, *blocks = map(_base64, view.parts().values())
+    packed = [base64.b64encode(part).decode() for part in view.parts().values()]
+    _, rows, *blocks = map(Markup, packed)
     parts = {"rows": rows, "blocks": blocks}
     html = page.render(context, assets=assets, csp=assets.policy, parts=parts, rows_url=None)
     return html.encode("utf-8", "replace")
@@ -92,10 +92,7 @@ def data(value: object) -> Markup:
 
 
 def sections_of(document: Document, head: Document | None = None) -> Context:
-    """Return what the templates of the sections read; all texts are safe to show.
-
-    ``head`` is that of the view of a report, if it has one.
-    """
+    """Return what the templates of the sections read; all texts are safe to show."""
     return {
         "verdict": verdict_of(document, head),
         "systems": systems_of(document, head),
@@ -131,7 +128,3 @@ def _in_order(document: Document, head: Document | None) -> Document:
         return {**system, "measures": {name: system["measures"][name] for name in names}}
 
     return {**document, "systems": [ordered(system) for system in document["systems"]]}
-
-
-def _base64(data: bytes) -> Markup:
-    return Markup(base64.b64encode(data).decode())  # noqa: S704

@@ -93,13 +93,11 @@ class View:
     def parts(self) -> dict[str, bytes]:
         """Return all parts by name as gzipped JSON: head, rows, block-0, block-1 …"""
         blocks = {f"block-{number}": block for number, block in enumerate(self.blocks)}
-        parts = {"head": self.head, "rows": self.rows, **blocks}
-        return {name: _packed(part) for name, part in parts.items()}
-
-
-def _packed(value: object) -> bytes:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return gzip.compress(text.encode("utf-8", "replace"), _LEVEL, mtime=0)
+        packed = {}
+        for name, part in {"head": self.head, "rows": self.rows, **blocks}.items():
+            text = json.dumps(part, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            packed[name] = gzip.compress(text.encode("utf-8", "replace"), _LEVEL, mtime=0)
+        return packed
 
 
 def view_of(report: Report) -> View:
