@@ -155,16 +155,11 @@ def label_bounds(on_gold: Mapping[str, Summary], on_both: Scores) -> dict[str, d
             side: {"mean": summary.mean, "ci": summary.ci and list(summary.ci), "n": summary.n}
             for side, summary in zip(SIDES, sides, strict=True)
         }
-        bounds[name]["unjudged"] = _unjudged(on_both, measure)
+        bounds[name]["unjudged"] = None
+        if measure.k is not None and not is_budget(measure.k) and on_both.trace is not None:
+            scored = ~np.isnan(on_both.values(name))
+            bounds[name]["unjudged"] = mean(unjudged_share(on_both.trace.ranked, measure.k)[scored])
     return bounds
-
-
-def _unjudged(scores: Scores, measure: Measure) -> float | None:
-    """Return the share of the hits within the measure's cut-off that has no judgment."""
-    if measure.k is None or is_budget(measure.k) or scores.trace is None:
-        return None
-    scored = ~np.isnan(scores.values(str(measure)))
-    return mean(unjudged_share(scores.trace.ranked, measure.k)[scored])
 
 
 def reversed_by_labels(bounds: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

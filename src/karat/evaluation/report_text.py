@@ -84,9 +84,6 @@ COMPARED = ("baseline", "system", "Δ", "p", "n", "+/=/−", "verdict")
 COMPARED_FULL = (*COMPARED[:-1], "detects", "verdict")
 
 
-# Verdicts.
-
-
 @dataclass(frozen=True, slots=True)
 class Headline:
     """A verdict in one word, what it is about, and the sentences that explain it.
@@ -179,9 +176,6 @@ def unreachable(results: Results) -> list[str]:
 def cautions_beside(decision: Results) -> list[Row]:
     """Return the cautions that add something to the verdict; "worse" needs no further warning."""
     return [] if decision["verdict"] == "worse" else list(decision.get("cautions", ()))
-
-
-# Sentences beside the tables.
 
 
 def counts_lines(results: Results) -> list[str]:
@@ -359,9 +353,6 @@ def gate_lines(results: Results) -> list[str]:
         names = label(", ".join(results["gates_left_out"]))
         lines.append(f"gates not about retrieval, left out: {names}")
     return lines
-
-
-# Where the numbers come from: the dataset, its dates and the code.
 
 
 def origin_of(metas: Sequence[Mapping[str, Any]], queries: Queries | None) -> dict[str, Any]:

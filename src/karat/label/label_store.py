@@ -57,7 +57,7 @@ from karat.store import (
     Store,
 )
 from karat.store.database import store_address
-from karat.store.records import checked_set_name, checked_source
+from karat.store.records import checked_set_name, printable_name
 
 _MAKE = "make a set with karat labels new POOL, or with karat labels import FILE --name NAME"
 # A message names this many sets.
@@ -187,7 +187,7 @@ class LabelSets:
         All of it is added or nothing. Judgments that exist already are not added again.
         """
         _check_import(files, label_set, name, queries, corpus)
-        source = None if source is None else checked_source(source)
+        source = None if source is None else printable_name("source", source)
         imported = [
             read_judgments(file, rater=rater, source=source, format=format) for file in files
         ]

@@ -157,6 +157,9 @@ def plan_search(
         if os.path.realpath(log) in inputs:
             raise UsageError(f"output {str(log)!r} is also an input; choose another name")
     queries, source = _chosen_queries(settings, path, only, limit)
+    code_version = settings.code_version
+    if code_version is None and (revision := revision_here(path.parent)) is not None:
+        code_version = f"{revision.commit[:12]}{'-dirty' if revision.dirty else ''}"
     return SearchPlan(
         settings,
         system_configs,
@@ -167,7 +170,7 @@ def plan_search(
             options,
             k=_deepest_cutoff(settings),
             dataset_version=settings.dataset_version,
-            code_version=settings.code_version or _revision(path.parent),
+            code_version=code_version,
             queries=source,
         ),
     )
@@ -234,11 +237,3 @@ def _deepest_cutoff(config: Config) -> int:
     )
     cutoffs = [measure.k for measure in (*named, *(gate.measure for gate in config.gates))]
     return max([DEFAULT_K, *(cutoff for cutoff in cutoffs if isinstance(cutoff, int))])
-
-
-def _revision(folder: Path) -> str | None:
-    """Return git's name of the code beside the karat.yaml, where there is git."""
-    revision = revision_here(folder)
-    if revision is None:
-        return None
-    return f"{revision.commit[:12]}{'-dirty' if revision.dirty else ''}"

@@ -222,7 +222,12 @@ def _send_gold(spark: SparkSession, gold: Gold) -> SparkGold:
 def _results(run: Rows, gold: Rows, task: BlockTask) -> Iterator[BlockResult | KaratError]:
     """Yield the result of every block."""
     spark = run.frame.sparkSession
-    blocks = _number_of_blocks(run, spark)
+    blocks = max(spark.sparkContext.defaultParallelism, 1)
+    if run.rows is None:
+        partitions = spark.conf.get("spark.sql.shuffle.partitions", "200")
+        blocks = max(4 * blocks, int(partitions or 200))
+    else:
+        blocks = max(blocks, -(-run.rows // BLOCK_ROWS))
     shared_task = spark.sparkContext.broadcast(task)
 
     def work(pieces: Any) -> Any:
@@ -243,13 +248,6 @@ def _results(run: Rows, gold: Rows, task: BlockTask) -> Iterator[BlockResult | K
         shared_task.destroy()
     for result in results["result"]:
         yield pickle.loads(result.as_py())  # noqa: S301 - our own workers wrote it
-
-
-def _number_of_blocks(run: Rows, spark: SparkSession) -> int:
-    least = max(spark.sparkContext.defaultParallelism, 1)
-    if run.rows is None:
-        return max(4 * least, int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200))
-    return max(least, -(-run.rows // BLOCK_ROWS))
 
 
 def _needed_columns(run: Rows, task: BlockTask) -> DataFrame:

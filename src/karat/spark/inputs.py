@@ -98,16 +98,10 @@ def _rows_of_columns(
 ) -> Rows:
     """Return a table whose columns are identified by their names, as in memory."""
     columns = [column for column in frame.columns if column != FILE]
-    with_ids(
-        pl.DataFrame(schema=dict.fromkeys(columns, pl.String)), ("query_id", "item_id"), source
-    )
-    query = _query_column(columns, source)
-    return Rows(frame, RowReader(where, query), source, name, rows)
-
-
-def _query_column(columns: Sequence[str], source: Source) -> str:
     empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
-    return find_column(empty, QUERY_NAMES, "query id", source)
+    with_ids(empty, ("query_id", "item_id"), source)
+    query = find_column(empty, QUERY_NAMES, "query id", source)
+    return Rows(frame, RowReader(where, query), source, name, rows)
 
 
 def _open_parquet(frame: DataFrame, path: str) -> Rows:
@@ -162,7 +156,9 @@ def _query_of(line: Column, form: Format, header: str | None) -> Column:
     if header is None:
         return fn.substring_index(line, _SEPARATORS[form.name], 1)
     names = _column_names(header, form)
-    return _fields(line, form, len(names))[names.index(_query_column(names, Source(form.name)))]
+    empty = pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+    query = find_column(empty, QUERY_NAMES, "query id", Source(form.name))
+    return _fields(line, form, len(names))[names.index(query)]
 
 
 def _without_headers(lines: DataFrame, form: Format, header: str) -> DataFrame:

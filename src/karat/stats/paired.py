@@ -101,7 +101,14 @@ def randomised(
     low, high = (np.vstack(ends) for ends in zip(*ranges, strict=True))
     # Beside random signs stand those found, all equal, as in (1 + hits) / (1 + resamples).
     unseen = 0 if all_signs else 1
-    intervals = [_ends(low, high, confidence, unseen) * grid[:, None] for confidence in confidences]
+    intervals = []
+    for confidence in confidences:
+        place = math.ceil(2 * tail(confidence) * (len(low) + unseen) - 1e-9) - 1 - unseen
+        ends = np.tile([-np.inf, np.inf], (len(units), 1))
+        if place >= 0:
+            ends[:, 0] = np.partition(low, place, axis=0)[place]
+            ends[:, 1] = np.partition(high, len(high) - 1 - place, axis=0)[len(high) - 1 - place]
+        intervals.append(ends * grid[:, None])
     return Randomised(p, intervals)
 
 
@@ -116,16 +123,6 @@ def _accepted(units: Values, sizes: Values, signs: Values, sums: Values) -> tupl
     unbounded = np.abs(swapped) == size
     low = np.where(unbounded, -np.inf, np.minimum(drawn, mirrored))
     return low, np.where(unbounded, np.inf, np.maximum(drawn, mirrored))
-
-
-def _ends(low: Values, high: Values, confidence: float, unseen: int) -> Values:
-    """Return the interval at one confidence, a row per column."""
-    place = math.ceil(2 * tail(confidence) * (len(low) + unseen) - 1e-9) - 1 - unseen
-    if place < 0:
-        return np.tile([-np.inf, np.inf], (low.shape[1], 1))
-    lows = np.partition(low, place, axis=0)[place]
-    highs = np.partition(high, len(high) - 1 - place, axis=0)[len(high) - 1 - place]
-    return np.stack([lows, highs], axis=1)
 
 
 def agreeing_with_p(

@@ -191,13 +191,11 @@ class Power:
         return sizes, rng.random((_SETS, width))
 
 
-def detectable_by_t(
-    standard_error: float, df: float, *, power: float = 0.8, confidence: float = 0.95
-) -> float:
-    """Return the true difference that a two-sided t test finds with this chance; NaN without df."""
+def detectable_by_t(standard_error: float, df: float, *, confidence: float = 0.95) -> float:
+    """Return the true difference that a two-sided t test finds 8 times in 10; NaN without df."""
     if not df > 0:
         return math.nan
-    return (t_quantile(1 - tail(confidence), df) + t_quantile(power, df)) * standard_error
+    return (t_quantile(1 - tail(confidence), df) + t_quantile(0.8, df)) * standard_error
 
 
 @dataclass(frozen=True, eq=False)

@@ -304,17 +304,17 @@ def _configure_sqlite(engine: Engine) -> None:
     def configure(connection: sqlite3.Connection, record: object) -> None:
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys = ON")
+
         # SQLite's own lower() knows only ASCII letters.
-        connection.create_function("lower", 1, _lower, deterministic=True)
+        def lower(value: Any) -> Any:
+            return value.lower() if isinstance(value, str) else value
+
+        connection.create_function("lower", 1, lower, deterministic=True)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         reading = connection.get_execution_options().get("reading")
         connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
-
-
-def _lower(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
 
 
 def _limit_lock_waits(engine: Engine, patience: float) -> None:

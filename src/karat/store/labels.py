@@ -28,9 +28,9 @@ from karat.store.records import (
     checked_items,
     checked_rater,
     checked_set_name,
-    checked_source,
     digest_of,
     not_before,
+    printable_name,
     storable_text,
     too_late,
 )
@@ -284,7 +284,7 @@ def _judgment_row(set_id: int, judgment: NewJudgment, now: datetime) -> dict[str
         "rater": checked_rater(judgment.rater),
         "grade": checked_grade(judgment.grade),
         "rationale": storable_text(judgment.rationale),
-        "source": checked_source(judgment.source),
+        "source": printable_name("source", judgment.source),
         "given_at": now if given_at is None else _past("given_at", given_at, now),
         "withdrawn_at": withdrawn_at and _past("withdrawn_at", withdrawn_at, now),
     }

@@ -324,15 +324,11 @@ def checked_rater(name: str) -> str:
     >>> checked_rater(" Ana ")
     'Ana'
     """
-    return _printable("rater", name, _LONGEST_RATER)
+    return printable_name("rater", name, _LONGEST_RATER)
 
 
-def checked_source(source: str) -> str:
-    """Return the source of a judgment as it is stored."""
-    return _printable("source", source, LONGEST_NAME)
-
-
-def _printable(kind: str, name: str, longest: int) -> str:
+def printable_name(kind: str, name: str, longest: int = LONGEST_NAME) -> str:
+    """Return a rater or the source of a judgment as it is stored; refuse one that is too long."""
     plain = unicodedata.normalize("NFC", name).strip() if isinstance(name, str) else ""
     if not 1 <= len(plain) <= longest or not plain.isprintable():
         raise UsageError(f"{kind} {name!r}: use 1 to {longest} printable characters")

@@ -21,7 +21,7 @@ from karat.data.columns import doc_of_text
 from karat.errors import CallError, InputError, KaratError, UsageError, unknown
 from karat.formats.readers import read_gold, read_queries
 from karat.pages.formatting import label
-from karat.project.config import Config, read_config
+from karat.project.config import read_config
 from karat.project.systems import Systems, build_context_of
 from karat.reports.html.queries import readable
 from karat.retrieve.protocol import Hit, queries_from
@@ -208,8 +208,32 @@ class OpenConfig:
 
     @cached_property
     def judged(self) -> JudgedQueries:
-        """Return the queries and gold."""
-        return _read_judged_queries(self.config)
+        """Return the queries and gold; if these cannot be read, search works without them."""
+        config = self.config
+        name = config.queries or config.gold
+        if name is None:
+            return JudgedQueries(note="the karat.yaml names no queries, so none are offered")
+        queries: list[SystemQuery] = []
+        try:
+            queries = queries_from(read_queries(config.path(name), fields=config.for_queries))
+            if config.conventions.level == "span":
+                note = "the gold is in character spans, which are not marked here"
+                return JudgedQueries(queries, note=note)
+            gold = read_gold(
+                config.path(config.gold or name),
+                duplicates=config.conventions.duplicates,
+                fields=config.for_queries if config.gold is None else config.mapping,
+            )
+        except KaratError as error:
+            return JudgedQueries(queries, note=str(error))
+        by_doc = config.conventions.level == "doc"
+        grades: dict[str, dict[str, float]] = {}
+        rows = gold.frame.select("query_id", "item_id", "grade").iter_rows()
+        for query_id, item_id, grade in rows:
+            of_query = grades.setdefault(query_id, {})
+            key = doc_of_text(item_id) if by_doc else item_id
+            of_query[key] = max(grade, of_query.get(key, grade))
+        return JudgedQueries(queries, grades, by_doc)
 
     def system(self, name: str) -> tuple[SearchSystem, threading.Semaphore]:
         """Return a system and its places; the first search builds it while others wait."""
@@ -257,33 +281,6 @@ class JudgedQueries:
     def key(self, hit: Hit) -> str:
         """Return the id that a hit is judged by."""
         return (hit.doc_id or doc_of_text(hit.item_id)) if self.by_doc else hit.item_id
-
-
-def _read_judged_queries(config: Config) -> JudgedQueries:
-    """Read the eval set of a config; if it cannot be read, search works without it."""
-    name = config.queries or config.gold
-    if name is None:
-        return JudgedQueries(note="the karat.yaml names no queries, so none are offered")
-    queries: list[SystemQuery] = []
-    try:
-        queries = queries_from(read_queries(config.path(name), fields=config.for_queries))
-        if config.conventions.level == "span":
-            note = "the gold is in character spans, which are not marked here"
-            return JudgedQueries(queries, note=note)
-        gold = read_gold(
-            config.path(config.gold or name),
-            duplicates=config.conventions.duplicates,
-            fields=config.for_queries if config.gold is None else config.mapping,
-        )
-    except KaratError as error:
-        return JudgedQueries(queries, note=str(error))
-    by_doc = config.conventions.level == "doc"
-    grades: dict[str, dict[str, float]] = {}
-    for query_id, item_id, grade in gold.frame.select("query_id", "item_id", "grade").iter_rows():
-        of_query = grades.setdefault(query_id, {})
-        key = doc_of_text(item_id) if by_doc else item_id
-        of_query[key] = max(grade, of_query.get(key, grade))
-    return JudgedQueries(queries, grades, by_doc)
 
 
 class SearchRequest(BaseModel):
