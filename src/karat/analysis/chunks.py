@@ -72,7 +72,7 @@ class Chunking:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data."""
-        return asdict(self) | {"chunker": self.chunker.document()}
+        return asdict(self) | {"chunker": self.chunker.model_dump()}
 
 
 def _mean_and_max(lengths: pl.Series) -> tuple[float | None, int | None]:

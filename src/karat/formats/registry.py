@@ -370,21 +370,17 @@ def detect_input(file: Input, kind: Kind) -> Format:
             return form
     for form in FORMATS.values():
         if any(form.fits(head, other) for other in form.carries):
-            raise _wrong_kind(form, kind, file.name)
+            raise InputError(
+                f"looks like {form.name} ({form.about}), which holds {' and '.join(form.carries)}; "
+                f"{_CONTENTS[kind]} are expected, or name another format",
+                where=file.name,
+            )
     names = ", ".join(form.name for form in FORMATS.values() if kind in form.carries)
     advice = f"name the format, one of {names}"
     if head.record:
         keys = f"its keys ({', '.join(list(head.record)[:_MOST_SHOWN])})"
         advice = f"{mapping_hint(_MAPPED_FIELD[kind], 'KEY', what=keys)}, or {advice}"
     raise InputError(f"unknown format; {advice}", where=file.name)
-
-
-def _wrong_kind(form: Format, kind: Kind, where: str) -> InputError:
-    return InputError(
-        f"looks like {form.name} ({form.about}), which holds {' and '.join(form.carries)}; "
-        f"{_CONTENTS[kind]} are expected, or name another format",
-        where=where,
-    )
 
 
 # Suffixes for which the format to write is not the first one of the registry.

@@ -174,8 +174,14 @@ class CallReader:
             lists = HitLists(self.strict)
             calls += [self.call(record, lists) for record in block]
             frames.append(lists.frame())
+        # With scores if every hit has one, with stages if there are several.
+        hits = pl.concat(frames, how="diagonal")
+        if "score" in hits.columns and hits["score"].null_count():
+            hits = hits.drop("score")
+        if (hits["stage"] == "final").all():
+            hits = hits.drop("stage")
         return Run(
-            _join_hits(frames),
+            hits.select(name for name in _TYPES if name in hits.columns),
             calls=frame_of(calls, ("query_id",), where=self.where),
             meta=self.meta,
             order="rank",
@@ -343,16 +349,6 @@ class HitLists:
             columns.append(pl.Series(name, list(values), dtype=_TYPES[name]))
         hits = owners.select(pl.col("query_id", "stage").repeat_by("length").explode())
         return hits.with_columns(columns)
-
-
-def _join_hits(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return all hits; with scores if every hit has one, with stages if there are several."""
-    hits = pl.concat(frames, how="diagonal")
-    if "score" in hits.columns and hits["score"].null_count():
-        hits = hits.drop("score")
-    if (hits["stage"] == "final").all():
-        hits = hits.drop("stage")
-    return hits.select(name for name in _TYPES if name in hits.columns)
 
 
 def _usual_columns(entries: list[Any]) -> Columns | None:

@@ -12,14 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from karat.pages.formatting import ASCII_BLOCKS, BLOCKS, PART, label
-from karat.pages.page import (
-    VERDICT_TONES,
-    Grid,
-    Page,
-    Section,
-    Tone,
-    word_columns,
-)
+from karat.pages.page import VERDICT_TONES, Grid, Page, Tone, word_columns
 
 PIPED_WIDTH = 100
 # The least that a query's text gets on a narrow terminal.
@@ -55,8 +48,7 @@ def show_page(page: Page, console: Console) -> None:
             print_line(f"  {label(reason)}", console)
     if page.headline:
         console.print()
-    sections = [block for block in page.blocks if isinstance(block, Section)]
-    for section in sections:
+    for section in page.sections:
         if section.title:
             print_line(label(section.title), console, style="bold")
         if section.grid is not None:

@@ -395,10 +395,6 @@ class Chunker(ConfigModel):
         unit = "" if self.unit == "chars" else f",unit={self.unit}"
         return f"{self.algo}:{self.size}/{self.overlap}{unit}"
 
-    def document(self) -> dict[str, Any]:
-        """Return the chunker as it is logged."""
-        return self.model_dump()
-
     def cut(self, text: str) -> Iterator[Chunk]:
         """Yield the chunks of a text in order; a blank text has none."""
         if text.strip():

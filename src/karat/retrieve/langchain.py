@@ -126,11 +126,6 @@ class _Documents:
             raise CallError(
                 f"{self.name} returned {preview(document)} as a hit; a document is expected"
             )
-        facts = {key: metadata.get(key) for key in ("doc_id", "version", "doc_version")}
-        item_id = self._id(document, metadata)
-        return {"item_id": item_id, "score": score, "text": document.page_content, **facts}
-
-    def _id(self, document: Any, metadata: Mapping[Any, Any]) -> Any:
         keys = _KEYS if self.options.id is None else (self.options.id,)
         document_id = document.id if self.options.id is None else None
         metadata_id = next((metadata[key] for key in keys if metadata.get(key) is not None), None)
@@ -140,7 +135,9 @@ class _Documents:
                 f"metadata holds {', '.join(map(str, metadata)) or 'nothing'}: set id to the key "
                 "that has the item's id"
             )
-        return metadata_id if document_id is None else document_id
+        item_id = metadata_id if document_id is None else document_id
+        facts = {key: metadata.get(key) for key in ("doc_id", "version", "doc_version")}
+        return {"item_id": item_id, "score": score, "text": document.page_content, **facts}
 
     def _with_sign(self, hits: Hits) -> Hits:
         """Return scores that are high for what is near; refuse a list with its best hit last."""

@@ -85,7 +85,12 @@ def load_model(family: Family, options: LocalModelOptions, context: BuildContext
     """Load the model that options name; from a folder nothing is fetched."""
     name = options.model or ""
     folder = None if options.path is None else context.path(options.path)
-    maker = _maker(family)
+    try:
+        import fastembed
+        from fastembed.rerank.cross_encoder import TextCrossEncoder
+    except ImportError:
+        raise missing_extra("an embedding model", "fastembed", "dense") from None
+    maker = TextCrossEncoder if family == "TextCrossEncoder" else getattr(fastembed, family)
     described = _described(maker, name)
     if options.threads is not None and not described.model_file.endswith(".onnx"):
         raise UsageError(f"threads: model {name} uses none; leave it out")
@@ -111,15 +116,6 @@ def load_model(family: Family, options: LocalModelOptions, context: BuildContext
 def valid_unicode(text: str) -> str:
     """Replace lone surrogates, which JSON can hold and tokenizers refuse."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _maker(family: Family) -> Any:
-    try:
-        import fastembed
-        from fastembed.rerank.cross_encoder import TextCrossEncoder
-    except ImportError:
-        raise missing_extra("an embedding model", "fastembed", "dense") from None
-    return TextCrossEncoder if family == "TextCrossEncoder" else getattr(fastembed, family)
 
 
 def _described(maker: Any, name: str) -> Any:

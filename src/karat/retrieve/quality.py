@@ -262,24 +262,21 @@ def _recency(corpus: Corpus) -> Floats:
     recency = np.zeros(corpus.frame.height)
     if "ts" not in corpus.frame.columns:
         return recency
-    rows = enumerate(corpus.frame.select("item_id", "ts").iter_rows())
-    times = {row: _time(ts, item_id, corpus) for row, (item_id, ts) in rows if ts is not None}
+    times: dict[int, datetime] = {}
+    for row, (item_id, value) in enumerate(corpus.frame.select("item_id", "ts").iter_rows()):
+        try:
+            time = None if value is None else datetime.fromisoformat(value)
+        except (TypeError, ValueError):
+            expected = "a time such as 2025-09-01T10:00:00Z"
+            raise _bad_value(corpus, item_id, "ts", value, expected) from None
+        if time is not None:
+            # Without a zone it is taken as UTC: the reader's own zone must not change a ranking.
+            times[row] = time.replace(tzinfo=UTC) if time.tzinfo is None else time
     newest = max(times.values(), default=None)
     for row, time in times.items():
         days = 0.0 if newest is None else (newest - time).total_seconds() / 86_400
         recency[row] = max(0.0, 1.0 - days / _HORIZON_DAYS)
     return recency
-
-
-def _time(value: Any, item_id: str, corpus: Corpus) -> datetime:
-    try:
-        time = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        raise _bad_value(
-            corpus, item_id, "ts", value, "a time such as 2025-09-01T10:00:00Z"
-        ) from None
-    # Without a zone it is taken as UTC: the reader's own zone must not change a ranking.
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
 def _importance(corpus: Corpus) -> Floats:
@@ -306,13 +303,6 @@ def _bad_value(corpus: Corpus, item_id: str, key: str, value: Any, expected: str
 _NEVER_ZERO = 1e-9
 
 
-class Lexical(NamedTuple):
-    """The lexical score of every item, and how many distinct query words it has."""
-
-    scores: Floats
-    hits: npt.NDArray[np.int64]
-
-
 class Lexicon:
     """An index from words to items."""
 
@@ -321,8 +311,10 @@ class Lexicon:
         self._lengths = np.array([len(words) for words in texts], dtype=np.float64)
         self.nbytes = self._index.nbytes + self._lengths.nbytes
 
-    def bm25(self, query_words: Sequence[str], among: Mask, *, k1: float, b: float) -> Lexical:
-        """Return BM25 with counts and lengths over the marked items only.
+    def bm25(
+        self, query_words: Sequence[str], among: Mask, *, k1: float, b: float
+    ) -> tuple[Floats, npt.NDArray[np.int64]]:
+        """Return each item's BM25 and distinct query words, counted over marked items only.
 
         A word that more than half of them have counts against an item; a word that the
         query repeats counts as often.
@@ -341,7 +333,7 @@ class Lexicon:
             length = k1 * (1 - b + b * (self._lengths[rows] / mean))
             scores[rows] += rarity * ((counts * (k1 + 1.0)) / (counts + length))
             hits[rows] += word not in query_words[:at]
-        return Lexical(scores, hits)
+        return scores, hits
 
 
 STOP_WORDS: Mapping[str, frozenset[str]] = {
@@ -471,14 +463,14 @@ class QualityEngine:
         base = self._ranking(scores, self._candidates(cosines))
         rankings = {"base": base}
         fused = None
-        hits = 0
+        lexical_hits = 0
         if settings.fuses:
             among: Mask = np.zeros(len(self.ids), dtype=bool)
             among[base.rows] = True
             words = self.rules.words(text.strip())
-            bm25 = self._lexicon.bm25(words, among, k1=settings.bm25_k1, b=settings.bm25_b)
-            hits = int(bm25.hits.sum())
-            lexical = rankings["lexical"] = self._ranking(bm25.scores, base.rows)
+            bm25, hits = self._lexicon.bm25(words, among, k1=settings.bm25_k1, b=settings.bm25_b)
+            lexical_hits = int(hits.sum())
+            lexical = rankings["lexical"] = self._ranking(bm25, base.rows)
             share = settings.alpha_semantic
             together = interpolated(self._places(base), self._places(lexical), share)
             fused = self._ranking(together, base.rows)
@@ -489,7 +481,7 @@ class QualityEngine:
             base_scores=base.scores[rows].tolist(),
             fused=None if fused is None else fused.scores[rows].tolist(),
             candidates=len(base.rows),
-            lexical_hits=hits,
+            lexical_hits=lexical_hits,
             rows=rows,
             rankings=rankings,
         )

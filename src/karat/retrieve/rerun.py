@@ -84,7 +84,9 @@ class StageRerun:
         # A system without later stages logs what it retrieved as what it returned.
         bare = not self.system.filters and not self.system.stages
         finals = _lists(log, "final") if bare else {}
-        rewritten = _rewritten(log)
+        rewritten: dict[str, str] = {}
+        if log.calls is not None and "rewritten" in log.calls.columns:
+            rewritten = dict(log.calls.select("query_id", "rewritten").drop_nulls().iter_rows())
         for query in queries:
             name = query.query_id
             hits = lists.get(name, finals.get(name, []))
@@ -167,10 +169,3 @@ def _lists(log: Run, stage: str) -> dict[str, Hits]:
     for row in hits.sort("rank", maintain_order=True).iter_rows(named=True):
         lists.setdefault(row["query_id"], []).append(Hit(**{name: row[name] for name in fields}))
     return lists
-
-
-def _rewritten(log: Run) -> dict[str, str]:
-    if log.calls is None or "rewritten" not in log.calls.columns:
-        return {}
-    rows = log.calls.select("query_id", "rewritten").drop_nulls().rows()
-    return {str(query_id): str(text) for query_id, text in rows}

@@ -28,7 +28,7 @@ from karat.retrieve.stages import (
     Threshold,
     reranker,
 )
-from karat.retrieve.system_config import StagesOptions, SystemConfig, maker, rules_of
+from karat.retrieve.system_config import SystemConfig, maker, rules_of
 from karat.retrieve.text_rules import TextRules
 
 DEFAULT_K = 50
@@ -55,6 +55,16 @@ def build_system(config: SystemConfig, context: BuildContext) -> SearchSystem:
         finder = maker(config.kind).make(config.options, inside, parts)
         items = None if inside.corpus is None else inside.items
         options = config.stages
+        filters: list[Stage | None] = [
+            Filter(options.filter, items) if options.filter else None,
+            AsOf(options.as_of == "strict", items) if options.as_of else None,
+            None if options.threshold is None else Threshold(options.threshold),
+        ]
+        stages: list[Stage | None] = [
+            None if options.rerank is None else reranker(options.rerank, items, inside),
+            None if options.distinct_docs is None else DistinctDocs(options.distinct_docs, items),
+            None if options.mmr is None else Mmr(options.mmr, items),
+        ]
         return SearchSystem(
             config.name,
             finder,
@@ -62,8 +72,8 @@ def build_system(config: SystemConfig, context: BuildContext) -> SearchSystem:
             k_raw=options.k_raw,
             rules=rules,
             rewrite=None if options.rewrite is None else Rewrite.of(options.rewrite, inside),
-            filters=_filters_of(options, items),
-            stages=_stages_of(options, items, inside),
+            filters=[stage for stage in filters if stage is not None],
+            stages=[stage for stage in stages if stage is not None],
             items=items,
             about=_about(config),
             hide=inside.hide,
@@ -78,7 +88,7 @@ def _about(config: SystemConfig) -> dict[str, Any]:
     """Return what a log says of a system besides what its retriever says."""
     about: dict[str, Any] = {"retriever": config.kind}
     if config.chunker is not None:
-        about["chunker"] = Chunker.of(config.chunker).document()
+        about["chunker"] = Chunker.of(config.chunker).model_dump()
     elif described := config.calls.chunker or config.calls.chunked:
         about["chunker"] = dict(described)
     if config.calls.index_version is not None:
@@ -262,24 +272,6 @@ class SearchSystem:
             rows = (self.items.rows.get(hit.item_id) for hit in answer.hits)
             tokens = sum(self.items.tokens[row] for row in rows if row is not None)
             answer.cost.setdefault("tokens", float(tokens))
-
-
-def _filters_of(options: StagesOptions, items: Items | None) -> list[Stage]:
-    filters: list[Stage | None] = [
-        Filter(options.filter, items) if options.filter else None,
-        AsOf(options.as_of == "strict", items) if options.as_of else None,
-        None if options.threshold is None else Threshold(options.threshold),
-    ]
-    return [stage for stage in filters if stage is not None]
-
-
-def _stages_of(options: StagesOptions, items: Items | None, context: BuildContext) -> list[Stage]:
-    stages: list[Stage | None] = [
-        None if options.rerank is None else reranker(options.rerank, items, context),
-        None if options.distinct_docs is None else DistinctDocs(options.distinct_docs, items),
-        None if options.mmr is None else Mmr(options.mmr, items),
-    ]
-    return [stage for stage in stages if stage is not None]
 
 
 def _since(start: float) -> float:

@@ -128,16 +128,15 @@ def import_library(name: str, feature: str, package: str, extra: str) -> Any:
 
 def library_versions(*modules: str) -> dict[str, str]:
     """Return the version of each library by import name; scores may depend on them."""
-    return {module: _version(module) for module in modules}
-
-
-def _version(module: str) -> str:
-    try:
-        return version(module)
-    except PackageNotFoundError:
-        # Builds for other hardware, such as onnxruntime-gpu, are installed under other names.
-        names = packages_distributions().get(module)
-        return version(names[0]) if names else ABSENT
+    versions = {}
+    for module in modules:
+        try:
+            versions[module] = version(module)
+        except PackageNotFoundError:
+            # Builds for other hardware, such as onnxruntime-gpu, are installed under other names.
+            names = packages_distributions().get(module)
+            versions[module] = version(names[0]) if names else ABSENT
+    return versions
 
 
 def takes_first(call: Callable[..., Any], kind: type) -> bool:

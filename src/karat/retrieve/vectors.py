@@ -215,7 +215,13 @@ class ExactIndex:
         wide = query.astype(np.float64)
         length = float(np.sqrt((wide * wide).sum()))
         off = len(query) * (_OFF * length * self._longest + _LEAST)
-        rows = _candidates(rough, k, 2.1 * off)
+        rows = np.arange(len(rough))
+        if k < len(rough):
+            # Those that rounding may have put below the k best are candidates, too.
+            least = float(np.partition(rough, len(rough) - k)[len(rough) - k])
+            # In single precision as well, or all scores would be widened to be compared.
+            floor = np.nextafter(np.float32(least - 2.1 * off), np.float32(-np.inf))
+            rows = np.flatnonzero(rough >= floor)
         dots = np.empty(len(rows))
         for part, block in _blocks(self.rows[rows]):
             # Row by row, and so the same whatever else is in the block.
@@ -225,16 +231,6 @@ class ExactIndex:
         scores = cosines if self._cosine else dots
         best = top_rows(scores, k)
         return Nearest(rows[best], scores[best], cosines[best])
-
-
-def _candidates(rough: Floats, k: int, slack: float) -> npt.NDArray[np.intp]:
-    """Return the rows of the k best scores, and those that rounding may have put below them."""
-    if k >= len(rough):
-        return np.arange(len(rough))
-    least = float(np.partition(rough, len(rough) - k)[len(rough) - k])
-    # In single precision as well, or all scores would be widened to be compared.
-    floor = np.nextafter(np.float32(least - slack), np.float32(-np.inf))
-    return np.flatnonzero(rough >= floor)
 
 
 # A dense vector is a row of numbers; a sparse one has a term and its weight in each place.
