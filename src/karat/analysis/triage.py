@@ -89,8 +89,15 @@ def triage(
     >>> worst["query_id"]
     'q11'
     """
-    thresholds = thresholds_from(thresholds, evaluation.prepared.conventions.profile)
-    chosen = _measure(evaluation, measure)
+    conventions = evaluation.prepared.conventions
+    thresholds = thresholds_from(thresholds, conventions.profile)
+    if measure is None:
+        chosen = next(each for each in evaluation.measures if each.definition.better != "none")
+    else:
+        chosen, *more = parse_measures([measure], conventions=conventions)
+        if more:
+            several = f"one measure makes queries bad, not {1 + len(more)}"
+            raise UsageError(f"{several}; give -m one of them")
     keep = max(KEEP, thresholds.miss, thresholds.far)
     staged_runs = stage_runs(evaluation, [run], [chosen], keep=keep, of_stages=[])
     ((name, staged),) = staged_runs.systems.items()
@@ -132,16 +139,6 @@ def triage(
 def to_misses(result: Triage) -> bytes:
     """Return every miss as JSON: the query, what came back, and the gold."""
     return dumps([] if result.inspector is None else result.inspector.misses(), sort_keys=False)
-
-
-def _measure(evaluation: Evaluation, name: str | None) -> Measure:
-    if name is None:
-        measures = evaluation.measures
-        return next(measure for measure in measures if measure.definition.better != "none")
-    named = parse_measures([name], conventions=evaluation.prepared.conventions)
-    if len(named) > 1:
-        raise UsageError(f"one measure makes queries bad, not {len(named)}; give -m one of them")
-    return named[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +202,11 @@ class QueryInspector:
         for hit in hits:
             hit["text"] = texts.get(hit["item_id"])
         relevant = self._gold_with_ranks(rows, items, bm25)
-        attributes = self._attributes(rows)
+        attributes: dict[str, dict[str, Any]] = {}
+        if self.queries is not None:
+            chosen = pl.col("query_id").is_in([gold.query_ids[row] for row in rows])
+            frame = self.queries.frame.drop("text").filter(chosen)
+            attributes = {facts.pop("query_id"): facts for facts in frame.to_dicts()}
         values = final.values(str(self.measure))
         errors = logged_texts(self.staged.calls, "error")
         queries = []
@@ -240,14 +241,6 @@ class QueryInspector:
                 }
             )
         return queries
-
-    def _attributes(self, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
-        """Return what the eval set says of some queries besides their texts, by their ids."""
-        if self.queries is None:
-            return {}
-        ids = [self.staged.gold.query_ids[row] for row in rows]
-        frame = self.queries.frame.drop("text").filter(pl.col("query_id").is_in(ids))
-        return {attributes.pop("query_id"): attributes for attributes in frame.to_dicts()}
 
     def _gold_with_ranks(
         self, rows: Sequence[int], items: CorpusLookup | None, bm25: Scores | None

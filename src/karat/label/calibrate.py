@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ from karat.label.labels import (
     read_labels,
     truth_lines,
 )
-from karat.label.pool import TopHits, all_query_ids, gap_counts, top_hits
+from karat.label.pool import all_query_ids, gap_counts, top_hits
 from karat.measure.conventions import Conventions
 from karat.pages.formatting import PART, figure, interval, label, percent, plural, utf8
 from karat.pages.page import Grid, Page, Section, table
@@ -119,24 +120,31 @@ def calibrate(
     (known,) = gold_tables(gold, format=gold_format) or (None,)
     asked = queries_table(queries, gold, gold_format=gold_format)
     check_by(asked, columns)
-    top, depth = None, k or 5
+    table = top = gaps = None
+    depth, place = k or 5, "here"
     if run is not None:
         table = open_run(run, format=run_format, strict=strict)
         ids = all_query_ids([table], gold=[] if known is None else [known], queries=asked)
-        top = top_hits(table, ids, depth=depth, conventions=conventions)
+        top, gaps = top_hits(table, ids, depth=depth, conventions=conventions)
+        gaps["empty"] = depth * gaps["answered"] - top.height
+        place = f"in the top {depth}"
     agreed, origin = one_grade(people, truth)
-    pairs = side_by_side(labels, agreed, top=None if top is None else top.hits, known=known)
+    pairs = side_by_side(labels, agreed, top=top, known=known)
     query_ids = None if asked is None else asked.frame["query_id"]
     if query_ids is not None:
         pairs = pairs.of(query_ids)
-    place = "here" if top is None else f"in the top {depth}"
     groups = _groups(asked, conventions)
-
-    def judge_on(part: SideBySide) -> dict[str, Any]:
-        return _judge_document(part, conventions, interval, groups, place)
-
+    judge_on = partial(
+        _judge_document, conventions=conventions, method=interval, groups=groups, place=place
+    )
     overall = judge_on(pairs)
-    _check_common(overall, labels, asked, top, place)
+    where = labels.source.name
+    if asked is not None and not overall["pairs"]["both"]:
+        message = f"no pair that judge and people share is of a query in {asked.source.name}"
+        raise InputError(message, where=where)
+    if table is not None and not overall["share"]["judged"]:
+        message = f"no label is of an item {place} of {table.source.name} that the gold leaves open"
+        raise InputError(f"{message}; pool that run and judge it", where=where)
     segments: dict[str, dict[str, Any]] = {}
     if query_ids is not None:
         is_asked = pl.col("query_id").is_in(query_ids.implode())
@@ -150,21 +158,21 @@ def calibrate(
     agreement = raters_agreement(people, pairs.frame)
     body = {
         "rel": conventions.rel,
-        "system": None if top is None else utf8(table.name),
-        "k": None if top is None else depth,
+        "system": None if table is None else utf8(table.name),
+        "k": None if table is None else depth,
         "interval": interval,
         "raters": labels.raters,
         **overall,
         "not_judged": labels.not_judged,
         "raters_agreement": {**agreement, "truth": origin},
-        "run": top and {**top.gaps(), "empty": depth * top.answered - top.hits.height},
+        "run": gaps,
         "segments": segments,
     }
     shown = {name: getattr(conventions, name) for name in _SHOWN}
     inputs = {
         "judged": labels.source,
         "human": people.sources,
-        "run": None if top is None else top.source,
+        "run": None if table is None else table.source,
         "gold": None if known is None else known.source,
         "queries": None if asked is None else asked.source,
     }
@@ -195,23 +203,6 @@ class Calibration(AnalysisResult):
             names = {"by": by, "segment": value, "pairs": part["pairs"]["both"]}
             rows.append({**names, **rates, "low": low, "high": high})
         return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _check_common(
-    overall: Mapping[str, Any],
-    judged: Labels,
-    queries: Queries | None,
-    top: TopHits | None,
-    place: str,
-) -> None:
-    """Raise InputError if people and the judge share no pair, or the judge judged no top hit."""
-    where = judged.source.name
-    if queries is not None and not overall["pairs"]["both"]:
-        message = f"no pair that judge and people share is of a query in {queries.source.name}"
-        raise InputError(message, where=where)
-    if top is not None and not overall["share"]["judged"]:
-        message = f"no label is of an item {place} of {top.source.name} that the gold leaves open"
-        raise InputError(f"{message}; pool that run and judge it", where=where)
 
 
 def _judge_document(

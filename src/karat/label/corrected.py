@@ -87,7 +87,15 @@ def side_by_side(
 
     Without a top, everything judged is shown.
     """
-    judge = _judge_grades(judged)
+    # A judge is calibrated by itself, not together with another.
+    if len(judged.raters) > 1:
+        names = f"several raters: {', '.join(map(repr, judged.raters[:_NAMED]))}"
+        advice = "calibrate one judge at a time: karat calibrate --rater NAME"
+        raise InputError(f"holds labels of {names}; {advice}", where=judged.source.name)
+    if judged.frame.is_empty():
+        failed_pairs, below = judged.failed.height, judged.not_judged
+        raise no_grades_error(judged.source.name, failed=failed_pairs, not_judged=below)
+    judge = judged.frame.select(*PAIR, judge=pl.col("grade").cast(pl.Float64))
     people = _grades(human, "human")
     if not judge.join(people, on=PAIR, how="semi").height:
         examples = []
@@ -122,19 +130,6 @@ def _marked(frame: pl.DataFrame, pairs: pl.DataFrame, name: str) -> pl.DataFrame
 
 def _grades(gold: Gold, name: str) -> pl.DataFrame:
     return judged_pairs(gold).select(*PAIR, pl.col("grade").alias(name))
-
-
-def _judge_grades(judged: Labels) -> pl.DataFrame:
-    """Return the judge's grades; a judge is calibrated by itself, not together with another."""
-    raters = judged.raters
-    if len(raters) > 1:
-        names = f"several raters: {', '.join(map(repr, raters[:_NAMED]))}"
-        advice = "calibrate one judge at a time: karat calibrate --rater NAME"
-        raise InputError(f"holds labels of {names}; {advice}", where=judged.source.name)
-    if judged.frame.is_empty():
-        failed, below = judged.failed.height, judged.not_judged
-        raise no_grades_error(judged.source.name, failed=failed, not_judged=below)
-    return judged.frame.select(*PAIR, judge=pl.col("grade").cast(pl.Float64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,8 +306,26 @@ class Corrector:
         rows = self._rows(scores, precision, ~np.isnan(scores.values(str(precision))))
         cells = cells_of(rows)
         share = estimate(cells, self.method, scores.conventions, f"in the top {precision.k}")
-        document = _document(share, self.method)
-        return {**document, "prediction_powered": share.powered, **_counts(rows, cells)}
+        counted, judge = cells.counted, cells.judge
+        empty = int(rows["empty"].sum())
+        return {
+            **_document(share, self.method),
+            "prediction_powered": share.powered,
+            "judged": counted.judged,
+            "judged_relevant": counted.judged_relevant,
+            "known": counted.known - empty,
+            "known_relevant": counted.known_relevant,
+            "empty": empty,
+            "unjudged": int(rows["unjudged"].sum()),
+            "uncorrected": counted.raw,
+            "labels": {
+                "all": judge.relevant + judge.others,
+                "of_the_share": int(cells.own[:, 4:].sum()),
+            },
+            "sensitivity": judge.sensitivity,
+            "specificity": judge.specificity,
+            "queries": rows.filter(pl.col("judged") | pl.col("known"))["query_id"].n_unique(),
+        }
 
     def difference(self, first: Scores, second: Scores, measure: str | Measure) -> dict[str, Any]:
         """Return the second system's corrected P@k less the first's, over their common queries.
@@ -362,7 +375,13 @@ class Corrector:
             {"row": np.arange(len(ids)), "query_id": ids, "unit": units_of(ids, groups)}
         )
         asked = queries.filter(pl.Series(counted))
-        hits = _hits(scores, k).join(asked, on="row", how="inner")
+        if scores.lists is None:
+            raise UsageError(f"the scores of {scores.system} come without lists; score it again")
+        # A repeat keeps its rank and is not relevant, like an empty rank.
+        top = without_repeats(scores.lists).filter(pl.col("rank") <= k)
+        hits = top.select(
+            pl.col("row").cast(pl.Int64), "item_id", pl.col("rank", "grade").cast(pl.Float64)
+        ).join(asked, on="row", how="inner")
         known = hits.drop_nulls("grade").filter(pl.col("grade") >= 0).select(*PAIR, "grade")
         pairs = side_by_side(self.judged, self.human, top=hits, known=Gold.from_frame(known)).frame
         rows = pairs.select("query_id", **kinds_of(rel))
@@ -402,36 +421,3 @@ def _checked(scores: Scores, measure: str | Measure) -> Measure:
         level = scores.conventions.level
         raise UsageError(f"level={level} cannot be corrected for a judge's errors; only items can")
     return precision
-
-
-def _hits(scores: Scores, k: int) -> pl.DataFrame:
-    """Return the top k of every list, each with the gold's grade."""
-    if scores.lists is None:
-        raise UsageError(f"the scores of {scores.system} come without lists; score it again")
-    # A repeat keeps its rank and is not relevant, like an empty rank.
-    top = without_repeats(scores.lists).filter(pl.col("rank") <= k)
-    return top.select(
-        pl.col("row").cast(pl.Int64), "item_id", pl.col("rank", "grade").cast(pl.Float64)
-    )
-
-
-def _counts(rows: pl.DataFrame, cells: Cells) -> dict[str, Any]:
-    """Return the counts that the share is made of."""
-    counted, judge = cells.counted, cells.judge
-    empty = int(rows["empty"].sum())
-    return {
-        "judged": counted.judged,
-        "judged_relevant": counted.judged_relevant,
-        "known": counted.known - empty,
-        "known_relevant": counted.known_relevant,
-        "empty": empty,
-        "unjudged": int(rows["unjudged"].sum()),
-        "uncorrected": counted.raw,
-        "labels": {
-            "all": judge.relevant + judge.others,
-            "of_the_share": int(cells.own[:, 4:].sum()),
-        },
-        "sensitivity": judge.sensitivity,
-        "specificity": judge.specificity,
-        "queries": rows.filter(pl.col("judged") | pl.col("known"))["query_id"].n_unique(),
-    }

@@ -293,10 +293,15 @@ def _write_labels(
         for line in journal.done:
             judged.count(line, is_new=False)
         advance(judged.kept)
-        with closing(_lines(journal, runner, tasks, judged.rater)) as lines:
-            for line, is_new in lines:
+        # Failed pairs of a finished file are asked again.
+        rest = tasks[len(journal.done) :]
+        asked = (task for task in rest if task.name not in journal.earlier)
+        with closing(runner.outcomes(asked)) as outcomes:
+            for task in rest:
+                known = journal.earlier.get(task.name)
+                line = known or line_of(task, next(outcomes)[1], judged.rater)
                 journal.write(line.data)
-                judged.count(line, is_new=is_new)
+                judged.count(line, is_new=known is None)
                 advance(1)
     except KeyboardInterrupt:
         raise InterruptedJudging(journal.interrupted(len(tasks))) from None
@@ -311,20 +316,6 @@ def _write_labels(
     state = f"{judged.path} is unchanged" if judged.path.exists() else "no label file was written"
     advice = "check that the endpoint is up, then run it again"
     raise JudgeGoneError(f"no call succeeded: {where}{failure}; {state}: {advice}")
-
-
-def _lines(
-    journal: LabelJournal, runner: Runner, tasks: Sequence[Task], rater: str
-) -> Generator[tuple[Line, bool]]:
-    """Yield a line for each pair that has none yet, in order, and whether it is new."""
-    rest = tasks[len(journal.done) :]
-    kept = {task: line for task in rest if (line := journal.earlier(task)) is not None}
-    with closing(runner.outcomes(task for task in rest if task not in kept)) as outcomes:
-        for task in rest:
-            if task in kept:
-                yield kept[task], False
-            else:
-                yield line_of(task, next(outcomes)[1], rater), True
 
 
 class Task(NamedTuple):
@@ -371,6 +362,7 @@ def line_of(task: Task, outcome: Outcome, rater: str) -> Line:
 class LabelJournal(Journal):
     """A label file while it is written; ``done`` are the lines of an interrupted judging.
 
+    ``earlier`` are the judgments that a finished file has, by the names of their tasks.
     Each line carries the digest of what it depends on, so resuming never mixes in judgments of
     another model, prompt or text.
     """
@@ -380,21 +372,17 @@ class LabelJournal(Journal):
         # Messages show the name as it was given.
         self.path, self.part = path, part_of(path)
         self.done: list[Line] = []
-        self._earlier: dict[tuple[str, str, str], Line] = {}
+        self.earlier: dict[tuple[str, str, str], Line] = {}
         try:
             if self.part.is_file():
                 self.lock()
                 if not restart:
                     self._continue(tasks, resume=resume)
             if path.is_file() and not self.done and not restart:
-                self._earlier = self._finished(tasks, resume=resume)
+                self.earlier = self._finished(tasks, resume=resume)
         except KaratError:
             self.close()
             raise
-
-    def earlier(self, task: Task) -> Line | None:
-        """Return the judgment that a finished file has; failed pairs are asked again."""
-        return self._earlier.get(task.name)
 
     def _continue(self, tasks: Sequence[Task], *, resume: bool) -> None:
         """Keep the lines of an interrupted judging, as far as they are complete and in order."""

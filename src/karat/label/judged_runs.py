@@ -120,7 +120,7 @@ class JudgedRun:
 
     def beyond(self, rbp: Measure) -> Values:
         """Return the weight of the ranks below the end of each list, or below the cut-off."""
-        p = _persistence(rbp)
+        p = float(rbp.arguments.get("p", rbp.definition.parameters["p"]))
         ends = np.minimum(self.ranked.returned, self.ranked.limit(rbp.k))
         return np.array([p**end for end in ends.tolist()])
 
@@ -202,10 +202,6 @@ def swaps(
         if _both_signs(min(now, then), max(now, then)):
             turned.append({"first": first[0], "second": second[0], "before": now, "after": then})
     return turned
-
-
-def _persistence(rbp: Measure) -> float:
-    return float(rbp.arguments.get("p", rbp.definition.parameters["p"]))
 
 
 def rbp_differences(

@@ -29,6 +29,7 @@ from karat.formats.json_records import parse_json
 from karat.jobs.calls import RateLimit, retry_after
 from karat.jobs.redaction import redactor
 from karat.label.labels import GRADES, Pair
+from karat.pages.formatting import plural
 from karat.retrieve.http_connection import parse_url
 from karat.retrieve.user_code import import_library
 
@@ -259,31 +260,24 @@ class Overlap:
         return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
     def ask(self, pair: Pair) -> Reply:
-        """Return the grade at once."""
-        return Reply(_overlap(pair), Tokens())
+        """Return 2 if two thirds of the query's words are in the text, 1 if a third are, else 0.
+
+        >>> Overlap().ask(Pair("q", "d", "red garden door", "The door is RED, nearly.")).outcome
+        GradedAnswer(grade=2, rationale="2 of 3 words of the query are in the text: 'door', 'red'")
+        """
+        words = _words(pair.query)
+        if not words:
+            return Reply(FailedAnswer("the query has no word"), Tokens())
+        shared = sorted(words & _words(pair.text))
+        twelfths = len(shared) * _OF
+        grade = 2 if twelfths >= _TWO * len(words) else 1 if twelfths >= _ONE * len(words) else 0
+        listed = f": {', '.join(map(repr, shared))}" if shared else ""
+        counted = f"{len(shared):,} of {plural(len(words), 'word')} of the query"
+        rationale = f"{counted} {'is' if len(shared) == 1 else 'are'} in the text{listed}"
+        return Reply(GradedAnswer(grade, rationale), Tokens())
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
-
-
-def _overlap(pair: Pair) -> Outcome:
-    """Return 2 if two thirds of the query's words are in the text, 1 if a third are, else 0.
-
-    >>> _overlap(Pair("q", "d", "red garden door", "The door is RED, or nearly."))
-    GradedAnswer(grade=2, rationale="2 of 3 words of the query are in the text: 'door', 'red'")
-    """
-    words = _words(pair.query)
-    if not words:
-        return FailedAnswer("the query has no word")
-    shared = sorted(words & _words(pair.text))
-    twelfths = len(shared) * _OF
-    grade = 2 if twelfths >= _TWO * len(words) else 1 if twelfths >= _ONE * len(words) else 0
-    listed = f": {', '.join(map(repr, shared))}" if shared else ""
-    noun = "word" if len(words) == 1 else "words"
-    counted = f"{len(shared)} of {len(words)} {noun} of the query"
-    return GradedAnswer(
-        grade, f"{counted} {'is' if len(shared) == 1 else 'are'} in the text{listed}"
-    )
 
 
 def _words(text: str) -> set[str]:
@@ -365,7 +359,12 @@ class Endpoint:
         self._settings = {name: value for name, value in settings.items() if value is not None}
         self._fields = self._settings
         self._client = _client(self.url, key, timeout)
-        self._headers = _headers(self.url, key)
+        left_out = [] if key else ["Authorization"]
+        if not f".{parse_url(self.url)[0].host}".endswith(".openai.com"):
+            # What the environment holds for openai.com is for no other endpoint.
+            left_out += ["OpenAI-Organization", "OpenAI-Project"]
+        self._headers = dict.fromkeys(left_out, library().Omit())
+        self._headers |= {"Accept-Encoding": "identity"}
         self._rate_limit = RateLimit(rate)
         self._lock = threading.Lock()
         self._form = 0
@@ -580,12 +579,3 @@ def _client(url: str, key: str | None, timeout: float) -> openai.OpenAI:
         ),
     )
     return client
-
-
-def _headers(url: str, key: str | None) -> dict[str, Any]:
-    """Return the headers of every call: what the environment holds for openai.com stays here."""
-    left_out = [] if key else ["Authorization"]
-    if not f".{parse_url(url)[0].host}".endswith(".openai.com"):
-        left_out += ["OpenAI-Organization", "OpenAI-Project"]
-    omit = library().Omit()
-    return {"Accept-Encoding": "identity", **dict.fromkeys(left_out, omit)}

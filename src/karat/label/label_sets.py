@@ -20,13 +20,7 @@ from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError, UsageError
 from karat.formats.files import Input
 from karat.formats.json_records import JsonRecord, preview, read_records
-from karat.formats.labels import (
-    ADJUDICATION,
-    HIGHEST_GRADE,
-    Label,
-    out_of_range,
-    read_label_lines,
-)
+from karat.formats.labels import ADJUDICATION, HIGHEST_GRADE, Label, out_of_range, read_label_lines
 from karat.label.inputs import PAIR
 from karat.label.labels import open_judgments, read_pool_records
 from karat.label.pool import shuffled, with_texts

@@ -186,7 +186,17 @@ class LabelSets:
 
         All of it is added or nothing. Judgments that exist already are not added again.
         """
-        _check_import(files, label_set, name, queries, corpus)
+        if label_set is not None and name is not None:
+            raise UsageError("--set adds to an existing set and --name makes one; give one of them")
+        if name is None and (queries or corpus):
+            raise UsageError("--queries and --corpus bring texts to a new set; name it with --name")
+        if queries is not None and corpus is None:
+            queries_only = "--queries has the queries' texts"
+            raise UsageError(f"{queries_only}; give those of the items with --corpus")
+        refuse_two_pipes(*files, queries, corpus)
+        refuse_repeats("", files)
+        if name is not None:
+            checked_set_name(name)
         source = None if source is None else printable_name("source", source)
         imported = [
             read_judgments(file, rater=rater, source=source, format=format) for file in files
@@ -199,7 +209,15 @@ class LabelSets:
                 judged = opened.store.judge_many(opened.set.id, rows)
             added = AddedLabelSet(opened.set, False, judged)
         else:
-            items = _new_items(judgments, files, queries, corpus, format)
+            texts = None
+            if corpus is not None:
+                texts = queries_table(queries, list(files), gold_format=format)
+                if texts is None:
+                    items_only = "--corpus has the items' texts"
+                    raise UsageError(f"{items_only}; give the queries' with --queries")
+            pairs = (judgment.pair for judgment in judgments)
+            items = pairs_to_label(pairs, queries=texts, corpus=corpus_table(corpus))
+            items = [replace(item, position=at) for at, item in enumerate(items)]
             about = f"The pairs of {', '.join(file.name for file in imported)}."
             with self._open() as store:
                 added = _add_set(store, name, items, _rows(judgments, items, name), about=about)
@@ -350,7 +368,16 @@ class LabelSets:
                 label_pages.export_page, **settings, judgments=len(judgments), files=written
             )
         resolved = resolve(opened.items, judgments, resolve_by)
-        _check_resolved(resolved, opened, resolve_by, strict=strict)
+        if strict and resolved.ties:
+            first = resolved.ties[0]
+            raise UsageError(
+                f"{opened.name} has {plural(len(resolved.ties), 'tie')} by {resolve_by}, the first"
+                f" on query {first['query_id']!r}, item {first['item_id']!r}; decide them with"
+                " karat labels adjudicate, or leave --strict out"
+            )
+        if not resolved.grades:
+            nothing = f"no pair of {opened.name} gets a grade by {resolve_by}"
+            raise UsageError(f"{nothing}; karat labels conflicts shows what raters say")
         written = _write_gold(resolved, opened.items, files)
         counts = {**resolved.counts(), "ties": resolved.ties}
         return opened.result(
@@ -409,40 +436,6 @@ def _add_set(
         raise UsageError(f"{error} {remedy}") from None
 
 
-def _check_import(
-    files: Sequence[str],
-    label_set: str | None,
-    name: str | None,
-    queries: str | None,
-    corpus: str | None,
-) -> None:
-    if label_set is not None and name is not None:
-        raise UsageError("--set adds to an existing set and --name makes one; give one of them")
-    if name is None and (queries or corpus):
-        raise UsageError("--queries and --corpus bring texts to a new set; name it with --name")
-    if queries is not None and corpus is None:
-        raise UsageError("--queries has the queries' texts; give those of the items with --corpus")
-    refuse_two_pipes(*files, queries, corpus)
-    refuse_repeats("", files)
-    if name is not None:
-        checked_set_name(name)
-
-
-def _new_items(
-    judgments: Sequence[ImportedJudgment],
-    files: Sequence[str],
-    queries: str | None,
-    corpus: str | None,
-    format: str | None,
-) -> list[LabelItem]:
-    texts = None if corpus is None else queries_table(queries, list(files), gold_format=format)
-    if corpus is not None and texts is None:
-        raise UsageError("--corpus has the items' texts; give the queries' with --queries")
-    pairs = (judgment.pair for judgment in judgments)
-    items = pairs_to_label(pairs, queries=texts, corpus=corpus_table(corpus))
-    return [replace(item, position=at) for at, item in enumerate(items)]
-
-
 def _rows(
     judgments: Sequence[ImportedJudgment], items: Sequence[LabelItem], set_name: str
 ) -> list[NewJudgment]:
@@ -456,21 +449,6 @@ def _rows(
         advice = "leave such pairs out, or make a set of the file with --name"
         raise InputError(f"{first}; {advice}", where=lacking[0].place)
     return [replace(judgment, position=positions[judgment.pair]) for judgment in judgments]
-
-
-def _check_resolved(
-    resolved: ResolvedGrades, opened: _OpenSet, resolve_by: str, *, strict: bool
-) -> None:
-    if strict and resolved.ties:
-        first = resolved.ties[0]
-        raise UsageError(
-            f"{opened.name} has {plural(len(resolved.ties), 'tie')} by {resolve_by}, the first on"
-            f" query {first['query_id']!r}, item {first['item_id']!r}; decide them with karat"
-            " labels adjudicate, or leave --strict out"
-        )
-    if not resolved.grades:
-        nothing = f"no pair of {opened.name} gets a grade by {resolve_by}"
-        raise UsageError(f"{nothing}; karat labels conflicts shows what raters say")
 
 
 def _output_files(

@@ -81,7 +81,6 @@ _NEXT = [
     *("item_id", "first_rank", "second_rank", "chance"),
     *("effect", "effect_top", "effect_least", "expected"),
 ]
-_NEXT_OF_ONE = [name for name in _NEXT if name != "second_rank"]
 _WHOLE_LISTS = 1 << 31
 _NO_GOLD = ("query without relevant gold counts", "queries without relevant gold count")
 
@@ -130,7 +129,12 @@ def next_judgments(
     rule = Rule(margin=0.02 if margin is None else margin, margin_kind=kind)
     conventions = conventions_for(profile, settings, SETTABLE, "next")
     refuse_level(conventions)
-    chosen = _measure(measure, conventions)
+    name = measure or PROFILES[conventions.profile].measures[0]
+    chosen, *more = parse_measures([name], conventions=conventions)
+    if more:
+        raise UsageError(f"-m {name}: next takes one measure at a time")
+    if number_of(chosen) is not aggregates.mean:
+        raise UsageError(f"{chosen} is not a mean over queries; name a measure that is")
     tables = runs_by_name(runs, format=run_format, strict=strict)
     asked = queries_table(queries, golds, gold_format=gold_format)
     if not golds and asked is None:
@@ -186,16 +190,6 @@ class NextJudgments(PairsToJudge):
     def to_frame(self) -> pl.DataFrame:
         """Return the pairs to judge, the most informative first."""
         return pl.DataFrame(self.body["next"], infer_schema_length=None)
-
-
-def _measure(text: str | None, conventions: Conventions) -> Measure:
-    name = text or PROFILES[conventions.profile].measures[0]
-    measures = parse_measures([name], conventions=conventions)
-    if len(measures) != 1:
-        raise UsageError(f"-m {name}: next takes one measure at a time")
-    if number_of(measures[0]) is not aggregates.mean:
-        raise UsageError(f"{measures[0]} is not a mean over queries; name a measure that is")
-    return measures[0]
 
 
 def _scored(
@@ -303,7 +297,7 @@ class _ScoredRuns:
             near = unjudged.filter(pl.min_horizontal("first_rank", "second_rank") <= depth)
         ids = pl.Series(self.prepared.query_ids, dtype=pl.String)
         chosen = most_informative(near, count, sides=two)
-        columns = _NEXT if two else _NEXT_OF_ONE
+        columns = [name for name in _NEXT if two or name != "second_rank"]
         rows = chosen.select(ids.gather(chosen["query"]).alias("query_id"), *columns)
         return {
             "unjudged": unjudged.height,

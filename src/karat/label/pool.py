@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from karat.data.columns import Source
 from karat.data.tables import Blocks, Corpus, Gold, InterleavedError, Queries, Run
 from karat.errors import InputError, MissingInputError, UsageError
 from karat.label.inputs import (
@@ -105,7 +104,7 @@ def pool(
         name: top_hits(run, query_ids, depth=depth, conventions=conventions)
         for name, run in tables.items()
     }
-    union = _union(list(tops.values()), judged)
+    union = _union([hits for hits, _ in tops.values()], judged)
     to_judge = union if include_judged else union.filter(~pl.col("judged"))
     pairs = with_texts(shuffled(to_judge, conventions.seed, sample=sample), asked, texts)
     body: dict[str, Any] = {
@@ -121,7 +120,9 @@ def pool(
         "pooled_queries": pairs["query_id"].n_unique(),
         "items_without_text": pairs.filter(pl.col("text").is_null())["item_id"].n_unique(),
         "queries_without_text": pairs.filter(pl.col("query").is_null())["query_id"].n_unique(),
-        "systems": [_coverage(name, top, union, to_judge) for name, top in tops.items()],
+        "systems": [
+            _coverage(name, hits, union, to_judge) | gaps for name, (hits, gaps) in tops.items()
+        ],
     }
     if bias:
         body["bias"] = pool_bias(
@@ -183,29 +184,6 @@ def to_jsonl(result: Any) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-@dataclass(frozen=True, eq=False)
-class TopHits:
-    """The top of each list that a run returned, and what happened to the other queries.
-
-    ``hits`` has ``query_id``, ``item_id`` and ``rank``. A query is answered if its call did not
-    fail, even with an empty list; it is missing if the run does not have it at all.
-    """
-
-    source: Source
-    hits: pl.DataFrame
-    answered: int
-    missing: int = 0
-    failed_calls: int = 0
-    not_asked: int = 0
-    repeats: int = 0
-    order_conflicts: int = 0
-
-    def gaps(self) -> dict[str, int]:
-        """Return the counts as they appear in a document."""
-        names = ("answered", *_GAPS)
-        return {name: getattr(self, name) for name in names}
-
-
 def refuse_level(conventions: Conventions) -> None:
     """Raise UsageError where documents or spans are judged instead of items."""
     if conventions.level != "item":
@@ -238,8 +216,12 @@ def _of_each_block(run: Run | Blocks, work: Callable[[Run], T]) -> list[T]:
 
 def top_hits(
     run: Run | Blocks, query_ids: Sequence[str], *, depth: int, conventions: Conventions
-) -> TopHits:
-    """Return the first ``depth`` items of each query, each once; a repeat uses up a rank."""
+) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Return the first ``depth`` items of each query, each once, and what the run lacks or repeats.
+
+    The hits have ``query_id``, ``item_id`` and ``rank``; a repeat uses up a rank. A query is
+    answered if its call did not fail, even with an empty list.
+    """
     nothing = pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"grade": pl.Float64})
     asked = prepare(Gold.from_frame(nothing, query_ids=query_ids), conventions)
     needs = ListNeeds.of((), depth)
@@ -265,24 +247,22 @@ def top_hits(
             pl.Series("rank", listing.rank),
         )
         parts.append(without_repeats(listed.filter(pl.col("rank") <= depth)).select(*PAIR, "rank"))
-    return TopHits(
-        run.source,
-        pl.concat(parts),
-        answered=len(answered),
-        missing=len(query_ids) - len(answered) - len(failed),
-        failed_calls=len(failed),
-        not_asked=len(unknown),
-        repeats=sum(block.repeats for block in blocks),
-        order_conflicts=sum(block.conflicts for block in blocks),
-    )
+    return pl.concat(parts), {
+        "answered": len(answered),
+        "missing": len(query_ids) - len(answered) - len(failed),
+        "failed_calls": len(failed),
+        "not_asked": len(unknown),
+        "repeats": sum(block.repeats for block in blocks),
+        "order_conflicts": sum(block.conflicts for block in blocks),
+    }
 
 
-def _union(tops: Sequence[TopHits], gold: Sequence[Gold]) -> pl.DataFrame:
+def _union(tops: Sequence[pl.DataFrame], gold: Sequence[Gold]) -> pl.DataFrame:
     """Return every pair once, with the number of runs that have it and whether it is judged.
 
     Sorting by id discards the order of the runs and of their lists.
     """
-    hits = pl.concat([top.hits.select(PAIR) for top in tops])
+    hits = pl.concat([top.select(PAIR) for top in tops])
     union = hits.group_by(PAIR).agg(runs=pl.len()).sort(PAIR)
     known = pl.concat(
         [union.select(PAIR).clear(), *(judged_pairs(table).select(PAIR) for table in gold)]
@@ -309,13 +289,13 @@ def shuffled(pairs: pl.DataFrame, seed: int, *, sample: int | None = None) -> pl
 
 
 def _coverage(
-    name: str, top: TopHits, union: pl.DataFrame, to_judge: pl.DataFrame
+    name: str, top: pl.DataFrame, union: pl.DataFrame, to_judge: pl.DataFrame
 ) -> dict[str, Any]:
     """Return how much of a run's top is judged, and what it adds to the pool.
 
     ``alone`` counts the pairs of the pool that no other run has in its top.
     """
-    hits = top.hits.select(PAIR)
+    hits = top.select(PAIR)
     pooled = to_judge.join(hits, on=PAIR, how="semi")
     judged = union.filter("judged").join(hits, on=PAIR, how="semi").height
     return {
@@ -325,7 +305,6 @@ def _coverage(
         "judged_share": judged / hits.height if hits.height else None,
         "in_pool": pooled.height,
         "alone": int((pooled["runs"] == 1).sum()),
-        **top.gaps(),
     }
 
 

@@ -92,7 +92,12 @@ def pool_bias(
     conventions = conventions or Conventions()
     chosen = bias_measures(measures, conventions=conventions)
     rbps = [measure for measure in chosen if measure.name == "RBP"] or [parse_measure("RBP")]
-    merged, disagreeing = _merged(gold)
+    # Of several judgments of a pair the first one counts.
+    rows = pl.concat([table.frame.select(*PAIR, "grade") for table in gold])
+    disagreeing = rows.group_by(PAIR).agg(pl.col("grade").n_unique()).filter(pl.col("grade") > 1)
+    first = rows.unique(subset=PAIR, keep="first", maintain_order=True)
+    ids = tuple(dict.fromkeys(query for table in gold for query in table.query_ids))
+    merged = Gold(first, ids, source=gold[0].source)
     prepared = prepare(merged, replace(conventions, short_lists="complete"), queries=queries)
     scored = list(dict.fromkeys([*chosen, *rbps, _BPREF]))
     judged = [
@@ -120,7 +125,7 @@ def pool_bias(
     body: dict[str, Any] = {
         "depth": depth,
         "measures": [str(measure) for measure in chosen],
-        "gold": _gold_counts(prepared, judged, depth) | {"disagreeing": disagreeing},
+        "gold": _gold_counts(prepared, judged, depth) | {"disagreeing": disagreeing.height},
         "thresholds": dict(THRESHOLDS),
         "systems": systems,
         "taus": {name: _taus(name, left_out, cells) for name, cells in condensed.items()},
@@ -136,15 +141,6 @@ def pool_bias(
     }
     fair, sentences = _conclusion(body)
     return {**body, "fair": fair, "sentences": sentences}
-
-
-def _merged(gold: Sequence[Gold]) -> tuple[Gold, int]:
-    """Return the first judgment of each pair, and how many pairs are judged differently."""
-    rows = pl.concat([table.frame.select(*PAIR, "grade") for table in gold])
-    differ = rows.group_by(PAIR).agg(pl.col("grade").n_unique()).filter(pl.col("grade") > 1)
-    first = rows.unique(subset=PAIR, keep="first", maintain_order=True)
-    ids = tuple(dict.fromkeys(query for table in gold for query in table.query_ids))
-    return Gold(first, ids, source=gold[0].source), differ.height
 
 
 def _gold_counts(gold: Prepared, judged: Sequence[JudgedRun], depth: int) -> dict[str, int]:
@@ -267,7 +263,10 @@ def _conclusion(body: Body) -> tuple[bool | None, list[str]]:
     None where this is unknown: there is one run, nothing was scored, too little is judged to
     find anything, or many judgments come from outside the tops of these runs.
     """
-    systems, shares = body["systems"], _judged_shares(body)
+    systems, shares = body["systems"], {}
+    for system in systems:
+        if items := sum(band["items"] for band in system["coverage"]):
+            shares[system["name"]] = sum(band["judged"] for band in system["coverage"]) / items
     if not any(_is_scored(system) for system in systems):
         return None, ["no conclusion: no query has a relevant item in this gold"]
     if not any(shares.values()):
@@ -379,16 +378,6 @@ def _condensed_orders(body: Body) -> Iterator[str]:
 
 def _is_scored(system: Body) -> bool:
     return any(cell["value"] is not None for cell in system["condensed"]["measures"].values())
-
-
-def _judged_shares(body: Body) -> dict[str, float]:
-    """Return how much of each run's top is judged."""
-    shares = {}
-    for system in body["systems"]:
-        items = sum(band["items"] for band in system["coverage"])
-        if items:
-            shares[system["name"]] = sum(band["judged"] for band in system["coverage"]) / items
-    return shares
 
 
 def _first_few(names: Iterable[str]) -> str:

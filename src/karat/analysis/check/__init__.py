@@ -188,12 +188,18 @@ def _target_checks(
     yield from _cutoffs(subject, ideal.measures)
     results = judge(gates, ideal, subject.attributes, system=ideal.system).results if gates else ()
     yield from _gates(ideal, results)
-    yield from _gated_segments(subject, gates, results)
+    sizes: dict[tuple[tuple[str, str], ...], int] = {}
+    for column in dict.fromkeys(gate.by for gate in gates if gate.by is not None):
+        sizes |= _segment_sizes(subject, column)
+    segments = [tuple(result.segment.items()) for result in results if result.segment is not None]
+    if gated := {segment: sizes.get(segment, 0) for segment in segments}:
+        name = plural(len(gated), "gated segment")
+        yield _small_segments("small_gated_segment", gated, name)
     for column in by:
         sizes = _segment_sizes(subject, column)
-        segments = plural(len(sizes), "segment")
-        facts = {"segments": segments, "column": str(column)}
-        yield _small_segments("small_segment", sizes, f"{segments} by {column}", **facts)
+        name = plural(len(sizes), "segment")
+        facts = {"segments": name, "column": str(column)}
+        yield _small_segments("small_segment", sizes, f"{name} by {column}", **facts)
 
 
 def _ceilings(ideal: Scores) -> Results:
@@ -251,20 +257,6 @@ def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
         yield Fine(f"{plural(known, 'gate')}, all of which the ideal ranking passes")
 
 
-def _gated_segments(
-    subject: CheckedSet, gates: Sequence[Gate], results: Sequence[GateResult]
-) -> Results:
-    """Yield segments of gates that hold few queries."""
-    sizes: dict[tuple[tuple[str, str], ...], int] = {}
-    for by in dict.fromkeys(gate.by for gate in gates if gate.by is not None):
-        sizes |= _segment_sizes(subject, by)
-    segments = [tuple(result.segment.items()) for result in results if result.segment is not None]
-    gated = {segment: sizes.get(segment, 0) for segment in segments}
-    if gated:
-        name = plural(len(gated), "gated segment")
-        yield _small_segments("small_gated_segment", gated, name)
-
-
 def _segment_sizes(subject: CheckedSet, by: By) -> dict[tuple[tuple[str, str], ...], int]:
     """Return how many queries with relevant gold each segment holds."""
     segments = segments_by(_with_gold(subject), subject.attributes, by)
@@ -307,7 +299,11 @@ def _detectable(
     if basis == "assumed":
         n = len(_with_gold(subject))
         sd = SPREAD if spread is None else spread
-        power = Power(_normal(n, sd), confidence=confidence, power=POWER)
+        # No two runs show differences, so they are taken to be of a normal shape.
+        places = (np.arange(n) + 0.5) / max(n, 1)
+        normal = np.array([NORMAL.inv_cdf(place) for place in places.tolist()])
+        assumed = normal / normal.std() * sd if n > 1 else normal
+        power = Power(assumed, confidence=confidence, power=POWER)
     else:
         n = len(delta)
         known_groups = None if groups is None else groups[known]
@@ -328,13 +324,6 @@ def _detectable(
         "because": power.why_unknown,
     }
     return {name: plain(value) for name, value in detectable.items()}
-
-
-def _normal(n: int, sd: float) -> NDArray[np.float64]:
-    """Return differences of a normal shape and this spread, where no two runs show any."""
-    places = (np.arange(n) + 0.5) / max(n, 1)
-    values = np.array([NORMAL.inv_cdf(place) for place in places.tolist()])
-    return values / values.std() * sd if n > 1 else values
 
 
 def _differences(

@@ -12,14 +12,7 @@ from karat.analysis import SystemAnalysis, first_rows
 from karat.analysis.diagnose.near_duplicates import THRESHOLD, NearDuplicates, near_duplicates
 from karat.errors import MissingInputError
 from karat.evaluation.stages import KEEP, Staged
-from karat.evaluation.top_lists import (
-    MOST,
-    measured,
-    share_of,
-    shown,
-    texts_of,
-    top_lists,
-)
+from karat.evaluation.top_lists import MOST, measured, share_of, shown, texts_of, top_lists
 from karat.pages.formatting import label, plural
 from karat.pages.page import Section, TableColumns, table
 

@@ -20,13 +20,7 @@ from karat.errors import MissingInputError
 from karat.evaluation.comparison import compare_scores
 from karat.evaluation.stages import KEEP, Staged
 from karat.evaluation.systems import ComparedSystem
-from karat.evaluation.top_lists import (
-    MOST,
-    measured,
-    ranked_of,
-    some_names,
-    top_lists,
-)
+from karat.evaluation.top_lists import MOST, measured, ranked_of, some_names, top_lists
 from karat.evaluation.verdict import Rule
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
@@ -64,7 +58,15 @@ def freshness(
     run = run.read().at("final")
     top = with_ages(top_lists(scores, gold, k), gold).filter(pl.col("as_of").is_not_null())
     newer = top.filter(pl.col("in_time") == 0)
-    documents = _by_document(newer)
+    documents = newer.group_by("doc_id", "version").agg(
+        items=pl.col("item_id").n_unique(), hits=pl.len(), queries=pl.col("row").n_unique()
+    )
+    order = ["queries", "hits", "doc_id", "version"]
+    documents = documents.sort(order, descending=[True, True, False, False])
+    worst = newer.group_by("row", maintain_order=True).agg(
+        pl.col("as_of").first(), newer=pl.len(), items=pl.col("item_id")
+    )
+    worst = worst.sort("newer", "row", descending=[True, False]).head(MOST)
     rows = pl.Series("row", gold.code_of(run.hits["query_id"]))
     hits = run.hits.with_columns(rows.set(rows < 0, None))
     hits = with_ages(_with_versions(hits, gold), gold)
@@ -87,9 +89,9 @@ def freshness(
             "unknown": int(top["in_time"].null_count()),
         },
         "queries": {"all": top["row"].n_unique(), "newer": newer["row"].n_unique()},
-        "documents": documents[:MOST],
-        "more_documents": max(0, len(documents) - MOST),
-        "worst": _worst(newer, gold),
+        "documents": documents.head(MOST).to_dicts(),
+        "more_documents": max(0, documents.height - MOST),
+        "worst": _with_query_ids(worst, gold),
         "gold": _newer_gold(hits, gold),
         "taken_out": taken_out,
         "shortened": shortened,
@@ -152,26 +154,6 @@ def _compared(
     return [{names.get(key, key): row[key] for key in _SHOWN} for row in rows]
 
 
-def _by_document(late: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return newer documents, those of the most queries first."""
-    counted = late.group_by("doc_id", "version").agg(
-        items=pl.col("item_id").n_unique(), hits=pl.len(), queries=pl.col("row").n_unique()
-    )
-    order = ["queries", "hits", "doc_id", "version"]
-    return counted.sort(order, descending=[True, True, False, False]).to_dicts()
-
-
-def _worst(late: pl.DataFrame, gold: Prepared) -> list[dict[str, Any]]:
-    """Return the queries with the most newer items, which stand in the order of their ranks."""
-    queries = late.group_by("row", maintain_order=True).agg(
-        pl.col("as_of").first(), newer=pl.len(), items=pl.col("item_id")
-    )
-    queries = queries.sort("newer", "row", descending=[True, False]).head(MOST)
-    return [
-        {"query_id": gold.query_ids[row.pop("row")], **row} for row in queries.iter_rows(named=True)
-    ]
-
-
 def _newer_gold(hits: pl.DataFrame, gold: Prepared) -> dict[str, Any]:
     """Return the relevant gold that is newer than its query: there the labels are outdated.
 
@@ -189,11 +171,12 @@ def _newer_gold(hits: pl.DataFrame, gold: Prepared) -> dict[str, Any]:
         "items": rows.height,
         "newer": newer.height,
         "unknown": int(rows["in_time"].null_count()),
-        "examples": [
-            {"query_id": gold.query_ids[row.pop("row")], **row}
-            for row in examples.iter_rows(named=True)
-        ],
+        "examples": _with_query_ids(examples, gold),
     }
+
+
+def _with_query_ids(rows: pl.DataFrame, gold: Prepared) -> list[dict[str, Any]]:
+    return [{"query_id": gold.query_ids[row.pop("row")], **row} for row in rows.to_dicts()]
 
 
 def freshness_sections(document: Mapping[str, Any]) -> list[Section]:

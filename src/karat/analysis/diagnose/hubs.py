@@ -15,7 +15,7 @@ import polars as pl
 
 from karat.analysis import SystemAnalysis
 from karat.evaluation.stages import KEEP, Staged, Thresholds
-from karat.evaluation.top_lists import MOST, SHOWN_ROWS, Ints, shown_texts, top_lists
+from karat.evaluation.top_lists import MOST, SHOWN_ROWS, shown_texts, top_lists
 from karat.measure.aggregates import Values
 from karat.measure.lists import without_repeats
 from karat.measure.prepare import Prepared
@@ -34,6 +34,8 @@ def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None)
     of all ``items``, ``by_chance`` what it would be then; without a corpus both are of items that
     were returned at least once, since nobody knows how many were not.
     """
+    from scipy.special import betainc
+
     limits, scores, gold = thresholds or Thresholds(), staged.final, staged.gold
     top = top_lists(scores, gold, k).with_columns(
         answers=(pl.col("grade") >= gold.conventions.rel).fill_null(value=False)
@@ -46,8 +48,10 @@ def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None)
     chance = top.height / (queries * items) if items else 0.0
     alpha = 2 * tail(scores.conventions.ci)
     crowds = occurring.filter(pl.col("unrelated") >= needed)
-    crowds = crowds.with_columns(p=np.minimum(_p_values(crowds, queries, chance) * items, 1.0))
-    crowds = crowds.filter(pl.col("p") < alpha)
+    tries, count = queries - crowds["gold"].to_numpy(), crowds["unrelated"].to_numpy()
+    # Lists of different length spread less than the binomial says, so p is not too small.
+    p = np.asarray(betainc(count, tries - count + 1, chance))
+    crowds = crowds.with_columns(p=np.minimum(p * items, 1.0)).filter(pl.col("p") < alpha)
     crowds = crowds.sort("unrelated", "item_id", descending=[True, False])
     counts = np.zeros(items)
     counts[: occurring.height] = occurring["queries"].to_numpy()
@@ -91,17 +95,6 @@ def _occurrences(top: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _p_values(items: pl.DataFrame, queries: int, chance: float) -> Values:
-    """Return the chance of so many top ks among the queries whose gold the item is not.
-
-    Lists of different length spread less than the binomial says, so this is not too small.
-    """
-    from scipy.special import betainc
-
-    tries, count = queries - items["gold"].to_numpy(), items["unrelated"].to_numpy()
-    return np.asarray(betainc(count, tries - count + 1, chance))
-
-
 def _skewness(values: Values, weights: Values | None = None) -> float | None:
     """Return the third central moment over the cube of the standard deviation."""
     if not len(values):
@@ -137,19 +130,10 @@ def _truncated_skewness(queries: int, chance: float) -> float | None:
 
 
 def _described(crowds: pl.DataFrame, top: pl.DataFrame, gold: Prepared) -> list[dict[str, Any]]:
-    """Return the hubs with their texts, and how many different things their queries ask for."""
-    topics = pl.DataFrame({"row": np.arange(len(gold.query_ids)), "topic": _topics(gold)})
-    unanswered = top.filter(~pl.col("answers")).join(topics, on="row")
-    counts = dict(unanswered.group_by("item_id").agg(pl.col("topic").n_unique()).iter_rows())
-    texts = shown_texts(crowds["item_id"], gold)
-    return [
-        {**hub, "topics": counts.get(hub["item_id"], 0), "text": text}
-        for hub, text in zip(crowds.iter_rows(named=True), texts, strict=True)
-    ]
+    """Return the hubs with their texts, and how many different things their queries ask for.
 
-
-def _topics(gold: Prepared) -> Ints:
-    """Return the same number for queries that share gold, directly or through others."""
+    Queries that share gold, directly or through others, are of one topic.
+    """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -157,7 +141,15 @@ def _topics(gold: Prepared) -> Ints:
     code, unit = gold.rows["code"].to_numpy()[gold.relevant], gold.unit[gold.relevant]
     size = n + int(unit.max(initial=0)) + 1
     links = coo_array((np.ones(len(code)), (code, n + unit)), shape=(size, size))
-    return connected_components(links, directed=False)[1][:n].astype(np.int64)
+    topic = connected_components(links, directed=False)[1][:n]
+    topics = pl.DataFrame({"row": np.arange(n), "topic": topic})
+    unanswered = top.filter(~pl.col("answers")).join(topics, on="row")
+    counts = dict(unanswered.group_by("item_id").agg(pl.col("topic").n_unique()).iter_rows())
+    texts = shown_texts(crowds["item_id"], gold)
+    return [
+        {**hub, "topics": counts.get(hub["item_id"], 0), "text": text}
+        for hub, text in zip(crowds.iter_rows(named=True), texts, strict=True)
+    ]
 
 
 def hub_sections(document: Mapping[str, Any]) -> list[Section]:

@@ -260,6 +260,8 @@ def pareto(
     quality = parse_measure(measure, conventions=scores[0].conventions)
     path = latency.removeprefix("latency.")
     check_path("latency", path)
+    stage, _, ending = path.rpartition(".")
+    time = latency_of(stage, ending)
     better = quality.definition.better
     if better == "none":
         raise UsageError(f"{quality} is neither better high nor low; name another measure")
@@ -271,10 +273,11 @@ def pareto(
     unplaced = {}
     for name, staged in systems.items():
         try:
-            figures = {
-                "quality": _figure_of(staged.final, quality),
-                "latency": _latency(staged, path),
-            }
+            value, known = _figure_of(staged.final, quality), stages_of(staged)
+            if stage not in known:
+                has = ", ".join(known)
+                raise MissingInputError(f"latency.{stage} is not in its log, which has {has}")
+            figures = {"quality": value, "latency": _figure_of(score_calls(staged, [time]), time)}
             places.append({"system": name, **figures})
         except MissingInputError as error:
             unplaced[name] = str(error)
@@ -308,15 +311,6 @@ def _figure_of(scores: Scores, measure: Measure) -> dict[str, Any]:
     if summary.mean is None:
         raise MissingInputError(summary.lacks or f"{measure} has no value for any query")
     return {"value": summary.mean, "ci": summary.ci}
-
-
-def _latency(staged: Staged, path: str) -> dict[str, Any]:
-    stage, _, ending = path.rpartition(".")
-    known = stages_of(staged)
-    if stage not in known:
-        raise MissingInputError(f"latency.{stage} is not in its log, which has {', '.join(known)}")
-    measure = latency_of(stage, ending)
-    return _figure_of(score_calls(staged, [measure]), measure)
 
 
 def latency_sections(document: Document) -> list[Section]:

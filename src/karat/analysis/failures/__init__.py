@@ -25,12 +25,7 @@ from karat.analysis.failures.classes import (
     evidence_of,
     unchecked,
 )
-from karat.analysis.failures.waterfall import (
-    PARTS,
-    short_lists_lines,
-    waterfall,
-    waterfall_section,
-)
+from karat.analysis.failures.waterfall import PARTS, short_lists_lines, waterfall, waterfall_section
 from karat.data.columns import join_spans
 from karat.data.tables import Queries
 from karat.evaluation.evaluation import Evaluation

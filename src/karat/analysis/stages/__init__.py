@@ -144,10 +144,12 @@ def _system(staged: Staged, cuts: Cuts, evaluation: Evaluation) -> dict[str, Any
     routing = routing_of(staged, queries, cuts.recall)
     rewriting = rewriting_of(staged, cuts, queries)
     linking, unlinked = linking_of(staged)
+    has_raw, gold_ids = RAW in staged.line, staged.gold.query_ids
+    answered, with_list = (staged.logged.get(stage, frozenset()) for stage in ("final", RAW))
     # Measures that only lack longer lists are reported with the depth.
     known = {str(LINKING), *(() if final.cut is None else final.cut.beyond)}
     lacks = {
-        RAW: None if RAW in staged.line else NO_RAW,
+        RAW: None if has_raw else NO_RAW,
         "parts": None if parts is not None else NO_PARTS,
         "router": missing_for_routing(routing),
         "rewriting": missing_for_rewriting(rewriting),
@@ -155,7 +157,13 @@ def _system(staged: Staged, cuts: Cuts, evaluation: Evaluation) -> dict[str, Any
         **{name: reason for name, reason in final.lacks.items() if name not in known},
     }
     return {
-        "depth": _depth(staged, cuts),
+        "depth": {
+            **used_depth(staged, [staged.raw], cuts.depth).to_dict(),
+            "raw": staged.depth(staged.raw).longest if has_raw else None,
+            "final": staged.depth(final).longest,
+            "without_raw": len((answered - with_list) & {*gold_ids}) if has_raw else None,
+            "k": fair_cut(staged, cuts.k).to_dict(),
+        },
         "raw": raw_of(staged, cuts),
         "effect": effect_of(staged, cuts, queries=queries, by=evaluation.by),
         "stages": steps_of(staged, cuts),
@@ -164,19 +172,6 @@ def _system(staged: Staged, cuts: Cuts, evaluation: Evaluation) -> dict[str, Any
         "rewriting": rewriting,
         "entities": linking,
         "lacks": {name: reason for name, reason in lacks.items() if reason is not None},
-    }
-
-
-def _depth(staged: Staged, cuts: Cuts) -> dict[str, Any]:
-    """Return how deep raw lists were searched, and how many queries have no raw list."""
-    final, raw = (staged.logged.get(stage, frozenset()) for stage in ("final", RAW))
-    has_raw = RAW in staged.line
-    return {
-        **used_depth(staged, [staged.raw], cuts.depth).to_dict(),
-        "raw": staged.depth(staged.raw).longest if has_raw else None,
-        "final": staged.depth(staged.final).longest,
-        "without_raw": len((final - raw) & {*staged.gold.query_ids}) if has_raw else None,
-        "k": fair_cut(staged, cuts.k).to_dict(),
     }
 
 

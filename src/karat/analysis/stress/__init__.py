@@ -247,7 +247,18 @@ def _stress_lists(lists: ListSource, test: _StressTest, candidates: Negatives) -
             items = candidates.get(name, [])
             negatives[name] = [item for item in items if lists.knows(name, item)]
             unknown += len(items) - len(negatives[name])
-    to_edit = _lists_to_edit(lists, test, negatives)
+    graded = {
+        name: [(item, None) for item in dict.fromkeys([*dict(entries), *negatives.get(name, ())])]
+        for name, entries in lists.entries.items()
+    }
+    gold = grades_in(lists.run_of(graded), test.evaluation, list(graded))
+    to_edit = []
+    for name, entries in lists.entries.items():
+        grades, hardest = gold.get(name, {}), negatives.get(name, [])
+        if test.source == MINED:
+            # The best items by BM25 are often gold.
+            hardest = [item for item in hardest if item not in grades]
+        to_edit.append(ListToEdit(name, entries, grades, hardest))
     failures = Counter(lists.failed.values())
     scenarios = []
     for edit in test.edits:
@@ -268,23 +279,6 @@ def _stress_lists(lists: ListSource, test: _StressTest, candidates: Negatives) -
         "negatives": test.source and {"source": test.source, "not_in_corpus": unknown},
         "scenarios": scenarios,
     }
-
-
-def _lists_to_edit(lists: ListSource, test: _StressTest, negatives: Negatives) -> list[ListToEdit]:
-    """Return each list with the gold in it and its negatives."""
-    items = {
-        name: [(item, None) for item in dict.fromkeys([*dict(entries), *negatives.get(name, ())])]
-        for name, entries in lists.entries.items()
-    }
-    gold = grades_in(lists.run_of(items), test.evaluation, list(items))
-    to_edit = []
-    for name, entries in lists.entries.items():
-        grades, candidates = gold.get(name, {}), negatives.get(name, ())
-        if test.source == MINED:
-            # The best items by BM25 are often gold.
-            candidates = [item for item in candidates if item not in grades]
-        to_edit.append(ListToEdit(name, entries, grades, candidates))
-    return to_edit
 
 
 def touched_by(edit: Edit, edited: Mapping[str, EditedList]) -> dict[str, EditedList]:

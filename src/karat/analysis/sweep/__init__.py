@@ -30,15 +30,7 @@ from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.report_text import conventions_lines, counts_lines
 from karat.evaluation.segments import segments_by
 from karat.measure.names import Measure, parse_measure
-from karat.pages.charts import (
-    HEIGHT,
-    WIDTH,
-    Spec,
-    chart_spec,
-    k_axis,
-    line_layers,
-    marks_of,
-)
+from karat.pages.charts import HEIGHT, WIDTH, Spec, chart_spec, k_axis, line_layers, marks_of
 from karat.pages.formatting import (
     NOTHING,
     figure,
