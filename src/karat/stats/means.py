@@ -11,19 +11,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from karat.errors import UsageError
 from karat.stats.distributions import Ints, Values, binomial, tail, units_of
 
 ValueRange = tuple[float, float]
+Numbers = NDArray[np.uint32]
 
 # Drawing from a million rows would take minutes; drawing bundles of them does not.
 _MANY_ROWS, _BUNDLES = 20_000, 10_000
 # Cells of a table of counts, weights or signs that are held at one time, 8 MB a table.
 _CELLS = 1_000_000
+# More cells of weights than this are never kept; it is 60 MB.
+_MOST_KEPT = 15_000_000
+_drawn_before: set[tuple[int, int, int]] = set()
 # Values and weights are multiples of 2^-26, and a row of weights sums to 1: a sum of products
 # is a multiple of 2^-52 and at most 1, so float64 holds it exactly.
 _ONE = 2.0**26
@@ -123,14 +129,38 @@ def _least_means(shares: Values, plan: Resampling, groups: Ints | None) -> Value
 def _weights(n: int, plan: Resampling) -> Iterator[tuple[Values, Values]]:
     """Yield the weights of the point at the end, and of n values, some resamples at a time.
 
-    The first is drawn evenly from all parts of its distribution, so that a column of equal
-    values has hardly any error from the draws.
+    They are whole numbers. The parts of a report need the same weights, so they are kept from the
+    second time on: those of 16 small samples and of one large sample.
     """
-    rng = np.random.default_rng([plan.seed, n, 26])
-    places = (rng.permutation(plan.resamples) + 1) / (plan.resamples + 1)
+    size = n, plan.resamples, plan.seed
+    cells = n * plan.resamples
+    if cells > _MOST_KEPT or size not in _drawn_before:
+        _drawn_before.add(size)
+        yield from _drawn_weights(*size)
+        return
+    for of_point, weights in (_kept_weights if cells < _CELLS else _kept_once)(*size):
+        yield of_point.astype(np.float64), weights.astype(np.float64)
+
+
+def _as_integers(n: int, resamples: int, seed: int) -> list[tuple[Numbers, Numbers]]:
+    """Return all weights at half of their size."""
+    drawn = _drawn_weights(n, resamples, seed)
+    return [(point.astype(np.uint32), weights.astype(np.uint32)) for point, weights in drawn]
+
+
+_kept_weights = lru_cache(maxsize=16)(_as_integers)
+_kept_once = lru_cache(maxsize=1)(_as_integers)
+
+
+def _drawn_weights(n: int, resamples: int, seed: int) -> Iterator[tuple[Values, Values]]:
+    """Draw weights. The first of each is drawn evenly from all parts of its distribution, so that
+    a column of equal values has hardly any error from the draws.
+    """
+    rng = np.random.default_rng([seed, n, 26])
+    places = (rng.permutation(resamples) + 1) / (resamples + 1)
     of_point = np.rint(-np.expm1(np.log1p(-places) / n) * _ONE)
     start = 0
-    for size in chunks(plan.resamples, n):
+    for size in chunks(resamples, n):
         first = of_point[start : start + size]
         start += size
         ends = rng.standard_exponential((size, n))
