@@ -86,7 +86,7 @@ def test_a_demo_that_someone_changed_is_left_alone(run, shown):
         ("json:karat-demo/corpus.jsonl", "is also an input"),
         ("json:karat-demo/runs/bm25.jsonl", "is also an input"),
         ("karat-demo/out/report.json", "is named twice"),
-        ("json:karat-demo", "lies in a folder of that name"),
+        ("json:karat-demo", "cannot be both a file and a folder"),
     ],
 )
 def test_an_output_that_cannot_be_written_is_refused_before_any_search(
