@@ -134,7 +134,7 @@ ROW = st.tuples(
 @settings(max_examples=80, deadline=None)
 def test_the_fast_way_agrees_with_the_careful_way(rows: list[tuple[str, ...]]) -> None:
     data = "".join(" ".join(row) + "\n" for row in rows).encode()
-    assert parse_regular(RUN.pattern + data, RUN) is not None
+    assert parse_regular(data, RUN) is not None
     quick = pl.concat(read_fields(in_memory(data), RUN))
     slow = pl.concat(read_fields(in_memory(data), RUN, careful=True))
     assert quick.equals(slow)
@@ -305,8 +305,6 @@ def test_the_files_of_trec_eval_are_read() -> None:
 
 
 def test_double_blanks_are_seen_everywhere() -> None:
-    assert parse_regular(RUN.pattern + GOOD.encode(), RUN) is not None
+    assert parse_regular(GOOD.encode(), RUN) is not None
     for place in [i for i, letter in enumerate(GOOD) if letter in " \n"]:
-        assert (
-            parse_regular(RUN.pattern + (GOOD[:place] + " " + GOOD[place:]).encode(), RUN) is None
-        )
+        assert parse_regular((GOOD[:place] + " " + GOOD[place:]).encode(), RUN) is None

@@ -159,11 +159,8 @@ class Input:
             decode(head, self)
         return head
 
-    def chunks(self, size: int | None = None, *, lead: bytes = b"") -> Iterator[bytes]:
-        """Yield the unpacked bytes in pieces of whole lines, without a byte order mark.
-
-        Every piece begins with ``lead``, which saves the caller a copy.
-        """
+    def chunks(self, size: int | None = None) -> Iterator[bytes]:
+        """Yield the unpacked bytes in pieces of whole lines, without a byte order mark."""
         remaining: list[bytes] = []
         waiting, longest = 0, MAX_LINE.bytes()
         # No piece is longer than the longest line, so only its first line can be too long.
@@ -172,13 +169,13 @@ class Input:
             if waiting + (end if cut else len(piece)) > longest:
                 raise MAX_LINE.error(self.name)
             if cut:
-                yield b"".join((lead, *remaining, memoryview(piece)[:cut]))
+                yield b"".join((*remaining, memoryview(piece)[:cut]))
                 remaining, waiting = [piece[cut:]], len(piece) - cut
             else:
                 remaining.append(piece)
                 waiting += len(piece)
         if last := b"".join(remaining):
-            yield lead + last
+            yield last
 
     def plain(self, most: int) -> bytes | None:
         """Return the bytes of a file that is not packed, and no larger than ``most``; else None."""
