@@ -55,14 +55,21 @@ SPACED = st.one_of(
 )
 SCORES = st.floats(allow_nan=False, allow_infinity=False)
 GRADES = st.sampled_from([0.0, 1.0, 2.0, 0.5, -1.0, 3.25])
-FAST = settings(max_examples=25, deadline=None)
+# Of several failures the first is shown as it is, not all of them as a group.
+FAST = settings(max_examples=25, deadline=None, report_multiple_bugs=False)
 
+# What a format cannot hold: blanks in ids, line ends in ids and texts, the scores of a run, and
+# characters in ids, as in {"my-format": ","}.
 NO_BLANKS = {"trec"}
 LINES_ONLY = {"tsv"}
+NO_SCORES: set[str] = set()
+FORBIDDEN: dict[str, str] = {}
 
 
 def ids_for(name: str) -> st.SearchStrategy[str]:
-    return NASTY if name in NO_BLANKS | LINES_ONLY else SPACED
+    ids = NASTY if name in NO_BLANKS | LINES_ONLY else SPACED
+    forbidden = set(FORBIDDEN.get(name, ""))
+    return ids.filter(lambda text: not forbidden & set(text)) if forbidden else ids
 
 
 def carrying(kind: str) -> list[str]:
@@ -118,7 +125,13 @@ def test_a_run_survives_being_written(name: str, data: st.DataObject) -> None:
         write_run(run, path, format=name)
         again = read_run(path, format=name)
         blocks = [block.hits for block in scan_run(path, format=name).blocks()]
-    assert as_set(again.hits.select("query_id", "item_id", "score")) == as_set(run.hits)
+    if name in NO_SCORES:
+        ranked = again.hits.sort("query_id", "rank").select("query_id", "item_id")
+        assert as_set(ranked) == as_set(run.hits.select("query_id", "item_id"))
+        of_rank = [(query, -scores[query][item]) for query, item in ranked.rows()]
+        assert of_rank == sorted(of_rank), "the ranks follow the scores"
+    else:
+        assert as_set(again.hits.select("query_id", "item_id", "score")) == as_set(run.hits)
     assert pl.concat(blocks).equals(again.hits)
 
 
@@ -149,10 +162,11 @@ def test_queries_survive_being_written(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in carrying("corpus") if name != "story"])
-@given(texts=st.dictionaries(SPACED, SPACED, min_size=1, max_size=5))
+@given(data=st.data())
 @FAST
-def test_a_corpus_survives_being_written(name: str, texts: dict[str, str]) -> None:
-    corpus = Corpus.from_dict(texts)
+def test_a_corpus_survives_being_written(name: str, data: st.DataObject) -> None:
+    ids = ids_for(name)
+    corpus = Corpus.from_dict(data.draw(st.dictionaries(ids, ids, min_size=1, max_size=5)))
     with TemporaryDirectory() as folder:
         path = file_for(folder, name)
         write_corpus(corpus, path, format=name)

@@ -189,20 +189,20 @@ def test_a_broken_story_is_refused_with_its_first_line(tmp_path):
 
 
 def test_a_lenient_reader_goes_on_and_notes_every_line(tmp_path):
-    read = read_story(put(tmp_path, BROKEN, "s.cnl"), lenient=True)
-    assert read.corpus.frame["text"].to_list() == ["Anna meets Marcus."]
-    assert read.notes == (
+    corpus, notes = read_story(put(tmp_path, BROKEN, "s.cnl"), lenient=True)
+    assert corpus.frame["text"].to_list() == ["Anna meets Marcus."]
+    assert notes == [
         "s.cnl:2: a statement needs at least a subject and a verb",
         "s.cnl:3: a quoted string is not closed",
-    )
+    ]
 
 
 def test_a_scene_told_twice_has_its_first_place_and_its_last_text(tmp_path):
     scene = "{0} group begin\n{0} describes {1}\n{0} group end\n"
     text = scene.format("Sc1", "old") + scene.format("Sc2", "other") + scene.format("Sc1", "new")
-    read = read_story(put(tmp_path, text, "s.cnl"))
-    assert read.corpus.frame.select("item_id", "text").rows() == [("Sc1", "new"), ("Sc2", "other")]
-    assert read.notes == ("s.cnl: scene 'Sc1' occurs more than once; its last text counts",)
+    corpus, notes = read_story(put(tmp_path, text, "s.cnl"))
+    assert corpus.frame.select("item_id", "text").rows() == [("Sc1", "new"), ("Sc2", "other")]
+    assert notes == ["s.cnl: scene 'Sc1' occurs more than once; its last text counts"]
 
 
 @pytest.mark.parametrize(

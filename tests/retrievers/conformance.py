@@ -26,7 +26,8 @@ TWICE = "plain-4"
 class Case:
     """Specs of systems; ``broken`` fails every call, ``twice`` has one item two times.
 
-    ``latin`` is for what reads words of ASCII letters only, as its definition has it.
+    ``latin`` is for what reads words of ASCII letters only, as its definition has it. Without
+    ``searches``, lists may begin with any item: it does not rank by how well a text matches.
     """
 
     spec: str
@@ -34,6 +35,7 @@ class Case:
     twice: str | None = None
     environment: dict[str, str] = field(default_factory=lambda: {"SECRET": SECRET})
     latin: bool = False
+    searches: bool = True
 
     def reads(self, text: str) -> bool:
         return not self.latin or re.search("[a-z]", text) is not None

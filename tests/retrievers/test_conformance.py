@@ -55,11 +55,16 @@ def test_every_kind_has_a_case_and_every_case_a_kind():
 
 
 @pytest.mark.parametrize("text", BEST)
-def test_the_best_match_comes_first_and_scores_never_rise(case, system, text):
-    hits = ask(system, text)
+def test_the_best_match_comes_first(case, system, text):
+    if not case[0].searches:
+        pytest.skip("its lists may begin with any item")
     if case[0].reads(text):
-        assert hits[0].item_id == BEST[text]
-    scores = [hit.score for hit in hits if hit.score is not None]
+        assert ask(system, text)[0].item_id == BEST[text]
+
+
+@pytest.mark.parametrize("text", BEST)
+def test_scores_never_rise(system, text):
+    scores = [hit.score for hit in ask(system, text) if hit.score is not None]
     assert scores == sorted(scores, reverse=True)
 
 
@@ -110,9 +115,12 @@ def test_a_query_that_matches_nothing_is_no_error(system, text):
         "gravel " * 2000,
     ],
 )
-def test_a_query_s_text_is_only_ever_text(system, text):
+def test_a_query_s_text_is_only_ever_text(case, system, text):
     ask(system, text)
-    assert ask(system, "plain gravel roads")[0].item_id == "plain-4"
+    hits = ask(system, "plain gravel roads")
+    assert hits
+    if case[0].searches:
+        assert hits[0].item_id == "plain-4"
 
 
 def test_a_batch_gives_what_single_calls_give(system):

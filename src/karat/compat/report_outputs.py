@@ -82,10 +82,7 @@ def _mean(system: System, name: str) -> float | None:
 
 
 def _failures(system: System) -> dict[str, int | None]:
-    """Return the queries in each of the five categories; null if the run was not diagnosed.
-
-    A category is null, not 0, if none of its classes could be checked.
-    """
+    """Return the queries in each of five categories; null where no class could be checked."""
     failures = system.diagnostics.get("failures", {})
     counts, unchecked = failures.get("failures_by_category", {}), failures.get("unchecked", {})
     unknown = {name for name, kinds in FIVE.items() if unchecked.keys() >= set(kinds)}
@@ -154,19 +151,14 @@ _MEANS = {"hit_rate": "Hit@k", "precision_at_k": "P@k", "mrr": "RR@k"}
 
 
 def to_metrics(report: Report) -> bytes:
-    """Return the means of one system as JSON, the two keys of the loop's own script first."""
+    """Return the means of one system and their counts as JSON, first those of the loop's script.
+
+    ``recall_at_k`` is the share of relevant chunks found. null means not measured, or for k that
+    queries have different ones. A failed call counts as nothing found and is counted; where every
+    call failed, nothing was measured.
+    """
     (system,) = report.systems
     refuse_short("minimal", system.scores, report.tables and report.tables.corpus)
-    return dumps(metrics_of(system), sort_keys=False)
-
-
-def metrics_of(system: System) -> dict[str, Any]:
-    """Return the means and their counts; ``recall_at_k`` is the share of relevant chunks found.
-
-    None means not measured, or for k that queries have different ones. A
-    failed call counts as nothing found and is counted; where every call failed, nothing was
-    measured.
-    """
     scores, counts = system.scores, system.scores.counts
     cutoffs = np.array([scores.conventions.k])
     if scores.trace is not None:
@@ -175,7 +167,7 @@ def metrics_of(system: System) -> dict[str, Any]:
     means = {name: system.summaries[name].mean for name in ("R@k", *_MEANS.values())}
     if counts.failed_calls and not counts.scored:
         means = dict.fromkeys(means)
-    return {
+    metrics = {
         "recall_at_k": means["R@k"],
         "k": int(cutoffs[0]) if len(cutoffs) == 1 else None,
         **{key: means[name] for key, name in _MEANS.items()},
@@ -185,6 +177,7 @@ def metrics_of(system: System) -> dict[str, Any]:
         "n_failed": counts.failed_calls,
         "n_out_of_kb": counts.no_answer + counts.empty_gold,
     }
+    return dumps(metrics, sort_keys=False)
 
 
 def to_misses(report: Report) -> bytes:

@@ -45,10 +45,7 @@ Ranking = Sequence[tuple[str, float | None]]
 
 @dataclass(frozen=True)
 class StoryQuality:
-    """The queries that ask something, as a story tool lists them.
-
-    ``total`` counts the entries that there were with the blank ones.
-    """
+    """The queries that ask something; ``total`` counts all entries, blank ones too."""
 
     queries: Sequence[Mapping[str, Any]]
     total: int
@@ -295,22 +292,22 @@ def story(
         raise UsageError(f"--{next(iter(settings))} is for --profile vsa; {profile} counts words")
     if story == queries == "-":
         raise UsageError("story and queries cannot both be -; standard input is read once")
-    scenes = read_story(story, lenient=lenient)
+    scenes, notes = read_story(story, lenient=lenient)
     story_queries = [] if queries is None else read_story_queries(queries)
     kind = maker(RETRIEVERS[profile])
     options = kind.Options(**settings)
-    finder = kind.make(options, BuildContext(corpus=lambda: scenes.corpus), {})
+    finder = kind.make(options, BuildContext(corpus=lambda: scenes), {})
 
     def rank(query: StoryQuery) -> Ranking:
-        (answer,) = finder.find([Query(query.query_id, query.text)], scenes.corpus.frame.height)
+        (answer,) = finder.find([Query(query.query_id, query.text)], scenes.frame.height)
         return [(hit.item_id, hit.score or 0.0) for hit in answer.hits]
 
     quality = story_quality(story_queries, rank, k=k)
     # Scenes have no titles, so that option says nothing.
     chosen = options.model_dump(exclude={"title"})
-    number = plural(scenes.corpus.frame.height, "scene")
+    number = plural(scenes.frame.height, "scene")
     about = f"{number} · {', '.join([profile, *(f'{name} {chosen[name]}' for name in chosen)])}"
-    notes = [*scenes.notes, *_notes(story_queries, scenes.corpus, profile)]
+    notes += _notes(story_queries, scenes, profile)
     if quality.labelled and not quality.value:
         notes.append(nothing_found(len(quality.labelled)))
     return StoryResult(quality, about, notes)

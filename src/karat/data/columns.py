@@ -251,10 +251,7 @@ def check_numbers(
     *,
     whole: bool = False,
 ) -> pl.DataFrame:
-    """Return the table with a column of finite or whole numbers; refuse any other value.
-
-    ``need`` is what a message says of the numbers.
-    """
+    """Return the table with a column of finite or whole numbers; else the error says ``need``."""
     raw, kind = table[name], pl.Int64 if whole else pl.Float64
     if not raw.dtype.is_numeric() and raw.dtype not in (pl.String, pl.Boolean, pl.Null):
         raise InputError(f"{name} holds {raw.dtype}; numbers are expected", where=source.name)
@@ -325,6 +322,14 @@ def join_spans(table: pl.DataFrame) -> pl.DataFrame:
         return table
     span = pl.format("{}:{}-{}", "item_id", "start", "end")
     return table.with_columns(item_id=pl.coalesce(span, "item_id")).drop("start", "end")
+
+
+def has_places(table: pl.DataFrame) -> bool:
+    """Return True if every row has the start and end of a chunk, both whole numbers."""
+    if not {"start", "end"} <= set(table.columns):
+        return False
+    columns = (table["start"], table["end"])
+    return all(column.dtype.is_integer() and not column.null_count() for column in columns)
 
 
 def doc_of(item: pl.Expr) -> pl.Expr:

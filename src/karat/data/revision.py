@@ -34,10 +34,7 @@ class Revision:
 
 
 def revision_here(folder: Path | None = None) -> Revision | None:
-    """Return the commit of a folder, by default the current one, or None if it is unknown.
-
-    Files that git does not track, such as runs and reports, do not make it dirty.
-    """
+    """Return the commit of a folder, None if unknown; untracked files do not make it dirty."""
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
     if commit:
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no")

@@ -145,10 +145,7 @@ class Gold:
 
 
 class InterleavedError(Exception):
-    """A query's hits occur again after another query's: the run must be partitioned by query.
-
-    A signal from a reader to the evaluation, never shown to a user.
-    """
+    """A query's hits occur again after another's, so that the run must be partitioned by query."""
 
 
 class Blocks(Protocol):

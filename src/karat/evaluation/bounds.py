@@ -294,11 +294,8 @@ def with_bounds(
 ) -> Comparisons:
     """Return every comparison with the range of its difference, and what holds in it.
 
-    The systems stand in the order of ``opened``, the baseline first. The two-sided
-    randomisation test can only lose what any query loses, so a verdict of better holds under
-    every labelling if it holds where every query is at its worst, and one of worse if it holds
-    where every query is at its best; among several tests, if it does so by their number alone.
-    Intervals are looked at in the same two places. A query without relevant gold takes part once
+    The systems stand in the order of ``opened``, the baseline first. Among several tests, a verdict
+    holds if it does so by their number alone. A query without relevant gold takes part once
     a judgment brings some, so that nothing holds while such a query has unjudged items.
     """
     bounds = _Bounds(comparisons.rule, systems, opened, gold, queries, by)

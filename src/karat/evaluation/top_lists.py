@@ -235,12 +235,12 @@ def _corpus_facts(unit: Row, parts: Sequence[Row], by: str) -> dict[str, Any]:
         parts = [part for part in parts if _place(part)[0] < end and _place(part)[1] > start]
         text = _cut(parts, start, end) if parts else None
     doc_id = unit["item_id"] if by == "doc_id" else doc_of_text(unit["item_id"])
-    versions = [unit.get("version")], [part.get("version") for part in parts]
+    of_parts = [part.get("version") for part in parts]
     return {
         "doc_id": str(parts[0]["doc_id"]) if parts else doc_id,
         "text": text,
         "section": _joined([part.get("section") for part in parts]),
-        "version": _joined(versions[0]) or _joined(versions[1]),
+        "version": _joined([unit.get("version")]) or _joined(of_parts),
     }
 
 

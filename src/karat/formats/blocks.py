@@ -139,10 +139,7 @@ class StreamedRun:
                 raise InputError(f"holds no hits; {self.expected}", where=self.source.name)
 
     def _run(self, hits: pl.DataFrame) -> Run:
-        """Return hits as a run; with ``strict``, refuse an item twice for one query.
-
-        Ranks that some hits lack are left out.
-        """
+        """Return hits as a run, without incomplete ranks; ``strict`` refuses an item twice."""
         if "rank" in hits.columns and hits["rank"].null_count():
             hits = hits.drop("rank")
         if self.strict:

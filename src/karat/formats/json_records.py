@@ -37,10 +37,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class JsonRecord(NamedTuple):
-    """One JSON object, the file that it is from, and its line; None in a file of one object.
-
-    Its methods check values from it, and raise InputError with its place.
-    """
+    """A JSON object, its file, and its line unless the file holds one object; checks its values."""
 
     line: int | None
     value: dict[str, Any]
@@ -277,10 +274,7 @@ def from_text(value: Any) -> Any:
 
 
 def restore(record: Mapping[str, Any], *, texts: Collection[str] = TEXTS) -> dict[str, Any]:
-    """Return a row with its objects and lists restored, without null values.
-
-    The values of the keys ``texts`` stay text, even if they look like JSON.
-    """
+    """Return a row with objects and lists restored, without nulls; the keys ``texts`` stay text."""
     return {
         name: value if name in texts else from_text(value)
         for name, value in record.items()

@@ -30,10 +30,7 @@ _GRADE = ("grade", "relevance")
 
 
 class Label(NamedTuple):
-    """One line: a rater's grade of a pair, or why there is none.
-
-    ``decided`` marks a decision on a disagreement between raters.
-    """
+    """A rater's grade of a pair, or why there is none; ``decided`` settles a disagreement."""
 
     line: int
     query_id: str

@@ -42,12 +42,13 @@ _BLOCK_HITS = 200_000
 _INT64 = 2**63
 _MOST_SHOWN = 20
 
-# The keys of a line. All keys that are not listed here describe the run.
+# The keys of a line.
 _CALL = ("query", "rewritten", "source", "error", "entities", "as_of")
 _LISTS = {"final": "topk", "raw": "raw"}
 _STAGES = "stages"
 _AMOUNTS = {"latency": "latency_ms", "cost": "cost"}
-_NO_META = frozenset(
+# The keys that describe a call; all others describe the run.
+CALL_KEYS = frozenset(
     (*_CALL, *_LISTS.values(), _STAGES, "query_id", *_AMOUNTS.values(), VERSION_KEY)
 )
 # Keys with the same value in every line, and the advice if they differ.
@@ -231,7 +232,7 @@ class CallReader:
         for key, value in record.value.items():
             first = self.meta.get(key)
             # Most lines repeat the first one; True is not the 1 that it equals.
-            if key in _NO_META or (value == first and type(value) is type(first)):
+            if key in CALL_KEYS or (value == first and type(value) is type(first)):
                 continue
             fact = _check_fact(key, value, record)
             if fact is None or fact == "":

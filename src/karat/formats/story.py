@@ -50,14 +50,6 @@ class StoryQuery(NamedTuple):
     k: int | None
 
 
-@dataclass(frozen=True, eq=False)
-class StoryScenes:
-    """The scenes of a story, and notes for its author on how they were read."""
-
-    corpus: Corpus
-    notes: tuple[str, ...]
-
-
 def sniff(head: Head, kind: Kind) -> bool:
     """Return True for the keys of story queries, a JSON array, and for CNL if a corpus is read."""
     if head.content == "text":
@@ -66,8 +58,8 @@ def sniff(head: Head, kind: Kind) -> bool:
     return True
 
 
-def read_story(path: str | Path, *, lenient: bool = False) -> StoryScenes:
-    """Read the scenes of a CNL story; ``lenient`` notes broken lines and reads on."""
+def read_story(path: str | Path, *, lenient: bool = False) -> tuple[Corpus, list[str]]:
+    """Read a CNL story's scenes with notes on them; ``lenient`` notes broken lines and reads on."""
     file = open_input(path)
     story = parse_story(file.text())
     corpus = _corpus_of(story, file, lenient=lenient)
@@ -76,7 +68,7 @@ def read_story(path: str | Path, *, lenient: bool = False) -> StoryScenes:
         notes.append(f"{file.name}: no group is a scene, so all outside of groups is {WHOLE!r}")
     for name in _duplicates(name for name, _ in story.scenes):
         notes.append(f"{file.name}: scene {name!r} occurs more than once; its last text counts")
-    return StoryScenes(corpus, tuple(notes))
+    return corpus, notes
 
 
 def read_story_queries(path: str | Path) -> list[StoryQuery]:

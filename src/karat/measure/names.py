@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -168,9 +168,9 @@ def _build_measure(
     known = [key for key in definition.parameters if key not in _INTERNAL]
     for key, value in list(params.items()):
         if key not in known:
-            if not known:
-                raise UsageError(f"{definition.name} takes no parameter {key!r} (in {text!r})")
-            raise unknown(f"parameter of {definition.name}", key, known, inside=text)
+            near = get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
+            raise UsageError(f"{definition.name} has no parameter {key!r} in {text!r}; {hint}")
         params[key] = _checked(definition, key, value, text)
     defaults = {**definition.parameters}
     if conventions is not None and conventions.rel != 1:
@@ -204,7 +204,7 @@ def _definition_of(name: str, params: Mapping[str, Any], k: str | None, text: st
             raise UsageError(f"{text!r} needs a cut-off; write nDCG@10, or nDCG for whole lists")
     if spelled not in _spellings():
         # The nearest other spelling, such as Recall; else the names of all measures.
-        near = difflib.get_close_matches(name.casefold(), _spellings(), n=1, cutoff=0.5)
+        near = get_close_matches(name.casefold(), _spellings(), n=1, cutoff=0.5)
         known = list(MEASURES)
         if near and near[0] not in map(str.casefold, MEASURES):
             known = [near[0].capitalize() if name[:1].isupper() else near[0]]

@@ -76,10 +76,7 @@ def svg(spec: Spec) -> bytes:
 
 
 def waterfall_chart(document: Document) -> Spec:
-    """Return a waterfall from the ceiling down to the value: what each part costs.
-
-    Takes the document of a waterfall; its ``system``, if any, goes into the title.
-    """
+    """Return the waterfall of its document: from the ceiling down to the value, part by part."""
     whose = f"{label(document['system'])}, " if "system" in document else ""
     title = f"{whose}{label(document['measure'])}: from the ceiling to what is measured"
     return chart_spec({"title": title, "width": WIDTH, **waterfall_panel(waterfall_rows(document))})
@@ -114,10 +111,7 @@ def _bar(
 
 
 def waterfall_panel(rows: Sequence[Document], **encoding: Spec) -> Spec:
-    """Return bars with their figures, and thin lines from the end of each to the next.
-
-    ``encoding`` are further channels of the bars, such as a tooltip.
-    """
+    """Return bars with their figures, joined by thin lines; ``encoding`` goes to the bars too."""
     y: Spec = {"field": "part", "type": "nominal", "sort": [row["part"] for row in rows]}
     y |= {"axis": WORD_AXIS}
     highest = max(row["high"] for row in rows)
@@ -162,10 +156,7 @@ def even_ticks(high: float) -> list[float]:
 
 
 def pareto_chart(document: Document) -> Spec:
-    """Return quality over latency; a line joins the systems that no other beats in both.
-
-    Takes the document of ``Pareto``.
-    """
+    """Return quality over latency for a ``Pareto`` document; a line joins the unbeaten systems."""
     points = [
         {
             "system": label(system["system"]),
@@ -200,10 +191,7 @@ def pareto_chart(document: Document) -> Spec:
 
 
 def k_axis(places: Sequence[int], others: Sequence[int] = (), *, title: str) -> Spec:
-    """Return cut-offs along the bottom, on a log scale unless they have even steps.
-
-    ``others`` are further places that the axis has to hold.
-    """
+    """Return an axis that holds cut-offs and ``others``, on a log scale unless steps are even."""
     low, high = min([*places, *others]), max([*places, *others])
     even = len({right - left for left, right in pairwise(places)}) <= 1
     scale = {"type": "log" if high >= 10 * low and not even else "linear", "nice": False}

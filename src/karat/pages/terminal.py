@@ -145,10 +145,7 @@ def _parts_that_fit(widths: Sequence[int], room: int, gap: int) -> list[list[int
 
 
 def _columns(grid: Grid) -> list[list[Text]]:
-    """Return the columns with their headers: words left, numbers right, their parts lined up.
-
-    Verdicts have their colours, except in the first column.
-    """
+    """Return the columns: words left, numbers right, parts lined up; later verdicts coloured."""
     words = word_columns(grid)
     columns = []
     for place, cells in enumerate(zip(*grid, strict=True)):

@@ -193,10 +193,7 @@ class Project:
         negatives: str | None = None,
         **damage: Any,
     ) -> Stress:
-        """Damage what the systems retrieve, and run all their later stages again.
-
-        ``damage`` and ``negatives`` are as in ``karat.stress``.
-        """
+        """Damage what the systems retrieve and rerun their later stages, as ``karat.stress``."""
         edits = parse_edits(**damage)
         plan = plan_search(self.path, systems=self._systems or None)
         config = plan.config
@@ -240,10 +237,7 @@ class Project:
         forms: Mapping[str, Form] = FORMS,
         taken: Sequence[str] = (),
     ) -> list[Output]:
-        """Return the outputs of the file and ``more``, checked before any work.
-
-        ``taken`` are further files that none of them may replace, such as those of a store.
-        """
+        """Return the file's outputs and ``more``, checked; none may replace one of ``taken``."""
         config = self.config
         names = list(dict.fromkeys(self._systems or config.system_configs))
         # No report may replace a file that is read, nor a log.
@@ -313,10 +307,7 @@ class Project:
         )
 
     def _report_without_queries(self) -> Report | None:
-        """Return the report of a story that names no queries; None for any other project.
-
-        A file of queries with nothing in it names none either.
-        """
+        """Return the report of a story without any query; None for any other project."""
         config = self.config
         file = config.queries or config.gold
         if config.profile != STORY or not config.system_configs:

@@ -19,7 +19,7 @@ from karat.evaluation.systems import ComparedSystem, check_comparable
 from karat.evaluation.verdict import Primary, Rule
 from karat.measure.scores import Scores
 from karat.reports.document import Report, System
-from karat.reports.html.queries import STATUSES, items_in
+from karat.reports.html.view import STATUSES, items_in
 from karat.store import (
     RestoredEvaluation,
     SavedEvaluation,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy.typing as npt
 import polars as pl
 
-from karat.data.columns import Source, doc_of
+from karat.data.columns import Source, doc_of, has_places
 from karat.data.tables import Corpus
 from karat.errors import InputError, UsageError
 from karat.jobs.cache import CACHE_FOLDER
@@ -46,9 +46,11 @@ class Items:
         self.rows = {item_id: row for row, item_id in enumerate(self.ids)}
         self.tokens: list[int] = token_counts(frame).to_list()
         usual = frame.select(own=doc_of(pl.col("item_id")) == pl.col("doc_id"))["own"].all()
-        self._places = _places(frame)
+        placed = has_places(frame)
+        self._starts: list[int] | None = frame["start"].to_list() if placed else None
+        self._ends: list[int] | None = frame["end"].to_list() if placed else None
         # A place is one in a document, so its name goes with it.
-        shows_docs = self._places is not None or not usual
+        shows_docs = placed or not usual
         self._docs: list[str] | None = frame["doc_id"].to_list() if shows_docs else None
         self._columns: dict[str, list[Any]] = {}
         self._versions = _texts(frame, "version")
@@ -66,7 +68,6 @@ class Items:
         """Return the items of some rows as hits, with a score for each."""
         places = rows.tolist()
         similarity = repeat(None) if similarities is None else similarities.tolist()
-        starts, ends = (None, None) if self._places is None else self._places
         return list(
             map(
                 Hit,
@@ -77,8 +78,8 @@ class Items:
                 _at(self._sources, places),
                 similarity,
                 repeat(None),
-                _at(starts, places),
-                _at(ends, places),
+                _at(self._starts, places),
+                _at(self._ends, places),
             )
         )
 
@@ -110,17 +111,6 @@ class Items:
 
 def _at(column: list[Any] | None, places: list[int]) -> Iterable[Any]:
     return repeat(None) if column is None else [column[place] for place in places]
-
-
-def _places(frame: pl.DataFrame) -> tuple[list[int], list[int]] | None:
-    """Return where chunks begin and end in their documents, None if the corpus does not say."""
-    if not {"start", "end"} <= set(frame.columns):
-        return None
-    places = frame.select("start", "end")
-    all_integers = all(kind.is_integer() for kind in places.dtypes)
-    if not all_integers or places.null_count().sum_horizontal()[0]:
-        return None
-    return places["start"].to_list(), places["end"].to_list()
 
 
 def _texts(frame: pl.DataFrame, name: str) -> list[str] | None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from karat.errors import CallError, InputError
+from karat.errors import CallError
 from karat.jobs.redaction import Redact
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import model_problem
@@ -25,6 +25,7 @@ from karat.retrieve.vector_stores import (
     StoreFinder,
     collection_finder,
     hit_of,
+    store_folder,
 )
 from karat.retrieve.vectors import Floats
 
@@ -77,10 +78,7 @@ def make(options: ChromaOptions, context: BuildContext, parts: Mapping[str, Find
 
 
 def _client_maker(options: ChromaOptions, context: BuildContext) -> Callable[[], Any]:
-    """Return how to open a folder or to reach a server.
-
-    No .env file of the current folder changes the client's settings.
-    """
+    """Return how to open a folder or reach a server; no .env file here changes its settings."""
     settings: dict[str, Any] = {
         "_env_file": None,
         "anonymized_telemetry": False,
@@ -88,13 +86,7 @@ def _client_maker(options: ChromaOptions, context: BuildContext) -> Callable[[],
     }
     where: dict[str, Any] = {"tenant": options.tenant, "database": options.database}
     if options.path is not None:
-        folder = context.path(options.path)
-        if not (folder / "chroma.sqlite3").is_file():
-            problem = "holds no collections" if folder.is_dir() else "no such folder"
-            raise InputError(
-                f"{problem}; path must be a folder that Chroma made", where=str(folder)
-            )
-        where["path"] = str(folder.resolve())
+        where["path"] = store_folder(context.path(options.path), "chroma.sqlite3", "Chroma")
     else:
         host = context.expand(options.host or "")
         headers = {name: context.expand(value) for name, value in options.headers.items()}

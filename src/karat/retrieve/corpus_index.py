@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from karat.data.columns import Source
+from karat.data.columns import Source, has_places
 from karat.data.tables import Corpus
 from karat.errors import InputError
 from karat.formats.field_mapping import Fields, FileMapping
@@ -27,7 +27,6 @@ from karat.jobs.cache import ignore_in_git
 from karat.retrieve.user_code import error_line, library_versions
 from karat.retrieve.vectors import read_cached, sharing_rows
 
-_PLACES = ("start", "end")
 _NO_HITS = pl.DataFrame(schema={"query": pl.Int64, "rank": pl.Int64, "score": pl.Float64})
 _SCORES = ("data", "indices", "indptr")
 
@@ -80,7 +79,8 @@ class CorpusIndex:
         vocabulary = list({word for words in texts_words for word in words})
         known = self.words.filter(pl.col("word").is_in(vocabulary))
         numbers = dict(zip(known["word"].to_list(), known["number"].to_list(), strict=True))
-        columns = self.items.select("item_id", "doc_id", *self._places())
+        places = ("start", "end") if has_places(self.items) else ()
+        columns = self.items.select("item_id", "doc_id", *places)
         frames = [_NO_HITS.hstack(columns[:0])]
         for query, words in enumerate(texts_words):
             scores = self._scores([numbers[word] for word in words if word in numbers])
@@ -98,12 +98,6 @@ class CorpusIndex:
             # Added word by word in single precision, as the library does: the same bits.
             scores[indices[entries]] += data[entries]
         return scores
-
-    def _places(self) -> tuple[str, ...]:
-        complete = _PLACES if set(_PLACES) <= set(self.items.columns) else ()
-        columns = [self.items[name] for name in complete]
-        integers = all(column.dtype.is_integer() and not column.null_count() for column in columns)
-        return complete if integers else ()
 
 
 # Counts up when the files change, or when the same corpus file would be read differently.
@@ -135,7 +129,11 @@ def open_index(
         source = replace(source, sha256=source.digest())
     except OSError as error:
         raise unreadable(str(corpus), error) from None
-    kept = cache / HOME / f"{_key(source)}.npz"
+    # The file, its suffixes, and the library that indexes it.
+    endings = "".join(Path(source.name).suffixes[-2:]).lower()
+    decisive = [LAYOUT, source.sha256, endings, library_versions("bm25s")["bm25s"]]
+    key = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:32]
+    kept = cache / HOME / f"{key}.npz"
     index = read_cached(kept, lambda arrays: _read(arrays, kept, source), "the index is made again")
     if index is None:
         building()
@@ -143,13 +141,6 @@ def open_index(
             index = replace(_build(read_corpus(corpus)), source=source)
         _save(index, kept)
     return index
-
-
-def _key(source: Source) -> str:
-    """Return a digest of the file, its suffixes, and the library that indexes it."""
-    endings = "".join(Path(source.name).suffixes[-2:]).lower()
-    decisive = [LAYOUT, source.sha256, endings, library_versions("bm25s")["bm25s"]]
-    return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:32]
 
 
 def _build(corpus: Corpus) -> CorpusIndex:

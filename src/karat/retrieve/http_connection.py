@@ -101,10 +101,7 @@ class Response:
 
 
 class Connection:
-    """Sends requests to one address from any number of threads.
-
-    ``timeout`` limits each step of a call, such as one read.
-    """
+    """Sends requests to one address from any thread; ``timeout`` limits each step of a call."""
 
     def __init__(self, address: Address, timeout: float) -> None:
         self.address = address
@@ -263,11 +260,7 @@ def _cut(text: str, most: int) -> str:
 
 
 class Reader:
-    """Finds the hits of an answer by the expressions of a karat.yaml.
-
-    ``expressions`` holds the options ``hits``, ``item_id``, ``score``, ``doc_id``, ``version``,
-    ``source``, ``text``, ``latency`` and ``cost``.
-    """
+    """Finds the hits of an answer by the expressions among the options of a karat.yaml."""
 
     def __init__(self, expressions: Mapping[str, Any], redact: Redact) -> None:
         self._redact = redact

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field
@@ -70,10 +69,9 @@ def make(
     ask = _asking(loaded, options.call)
     if options.scores == "distance" and not isinstance(loaded, VectorStore):
         raise UsageError(f"{options.call} is a retriever, which gives no scores; leave out scores")
-    documents = _Documents(ask, options, code.name)
 
     def search(query: Query, k: int) -> Answer:
-        return Answer(code.call(lambda: documents.hits(query.text, k)))
+        return Answer(code.call(lambda: _hits(ask(query.text, k), k, options)))
 
     meta = {"call": options.call, "class": type(loaded).__name__}
     return QueryFinder(search, meta, deep=False)
@@ -100,54 +98,44 @@ def _asking(loaded: Any, name: str) -> Ask:
     )
 
 
-@dataclass(frozen=True)
-class _Documents:
-    """Asks for documents, and reads their ids."""
+def _hits(documents: Any, k: int, options: LangchainOptions) -> Hits:
+    """Return documents as hits, with scores that are high for what is near.
 
-    ask: Ask
-    options: LangchainOptions
-    name: str
-
-    def hits(self, text: str, k: int) -> Hits:
-        documents = self.ask(text, k)
-        if not isinstance(documents, list | tuple):
-            raise CallError(
-                f"{self.name} returned {preview(documents)}; a list of documents is expected"
-            )
-        hits = [self._hit(document) for document in documents[:k]]
-        return self._with_sign(hits_from(hits, k, self.name))
-
-    def _hit(self, returned: Any) -> Mapping[str, Any]:
-        document, score = (
-            returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
+    Refuses a list with its best hit last.
+    """
+    name, distances = options.call, options.scores == "distance"
+    if not isinstance(documents, list | tuple):
+        raise CallError(f"{name} returned {preview(documents)}; a list of documents is expected")
+    hits = hits_from([_hit(document, options) for document in documents[:k]], k, name)
+    if distances:
+        hits = [hit._replace(score=None if hit.score is None else -hit.score) for hit in hits]
+    scores = [hit.score for hit in hits if hit.score is not None]
+    if scores and scores[0] < scores[-1] and scores == sorted(scores):
+        raise CallError(
+            f"{name} returned scores that are best for the last hit; "
+            f"set scores: {'similarity' if distances else 'distance'}"
         )
-        metadata = getattr(document, "metadata", None)
-        if not isinstance(metadata, Mapping):
-            raise CallError(
-                f"{self.name} returned {preview(document)} as a hit; a document is expected"
-            )
-        keys = _KEYS if self.options.id is None else (self.options.id,)
-        document_id = document.id if self.options.id is None else None
-        metadata_id = next((metadata[key] for key in keys if metadata.get(key) is not None), None)
-        if document_id is None and metadata_id is None:
-            raise CallError(
-                f"{self.name} returned a document without {self.options.id or 'id'!r}; its "
-                f"metadata holds {', '.join(map(str, metadata)) or 'nothing'}: set id to the key "
-                "that has the item's id"
-            )
-        item_id = metadata_id if document_id is None else document_id
-        facts = {key: metadata.get(key) for key in ("doc_id", "version", "doc_version")}
-        return {"item_id": item_id, "score": score, "text": document.page_content, **facts}
+    return hits
 
-    def _with_sign(self, hits: Hits) -> Hits:
-        """Return scores that are high for what is near; refuse a list with its best hit last."""
-        distances = self.options.scores == "distance"
-        if distances:
-            hits = [hit._replace(score=None if hit.score is None else -hit.score) for hit in hits]
-        scores = [hit.score for hit in hits if hit.score is not None]
-        if scores and scores[0] < scores[-1] and scores == sorted(scores):
-            raise CallError(
-                f"{self.name} returned scores that are best for the last hit; "
-                f"set scores: {'similarity' if distances else 'distance'}"
-            )
-        return hits
+
+def _hit(returned: Any, options: LangchainOptions) -> Mapping[str, Any]:
+    document, score = (
+        returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
+    )
+    metadata = getattr(document, "metadata", None)
+    if not isinstance(metadata, Mapping):
+        raise CallError(
+            f"{options.call} returned {preview(document)} as a hit; a document is expected"
+        )
+    keys = _KEYS if options.id is None else (options.id,)
+    document_id = document.id if options.id is None else None
+    metadata_id = next((metadata[key] for key in keys if metadata.get(key) is not None), None)
+    if document_id is None and metadata_id is None:
+        raise CallError(
+            f"{options.call} returned a document without {options.id or 'id'!r}; its "
+            f"metadata holds {', '.join(map(str, metadata)) or 'nothing'}: set id to the key "
+            "that has the item's id"
+        )
+    item_id = metadata_id if document_id is None else document_id
+    facts = {key: metadata.get(key) for key in ("doc_id", "version", "doc_version")}
+    return {"item_id": item_id, "score": score, "text": document.page_content, **facts}

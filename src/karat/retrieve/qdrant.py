@@ -15,11 +15,11 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from karat.errors import CallError, InputError, UsageError
+from karat.errors import CallError, UsageError
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import model_problem
 from karat.retrieve.placeholders import fill_placeholders, literal_in_url, literal_inside
-from karat.retrieve.protocol import Finder, Hit, Hits, Query
+from karat.retrieve.protocol import Finder, Hits, Query
 from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import error_line, import_library, may_pass
 from karat.retrieve.vector_stores import (
@@ -27,6 +27,7 @@ from karat.retrieve.vector_stores import (
     StoreFinder,
     collection_finder,
     hit_of,
+    store_folder,
 )
 from karat.retrieve.vectors import Floats
 
@@ -104,20 +105,15 @@ class _Client:
 
 
 # Local mode locks its folder, so systems that use the same one share a client.
-_open: weakref.WeakValueDictionary[Path, _Client] = weakref.WeakValueDictionary()
+_open: weakref.WeakValueDictionary[str, _Client] = weakref.WeakValueDictionary()
 # Set when the folder's last client is closed, which may be in another thread.
-_free: dict[Path, threading.Event] = {}
+_free: dict[str, threading.Event] = {}
 _opening_lock = threading.Lock()
 
 
 def _folder_client(folder: Path) -> Callable[[], _Client]:
     """Return how to open a folder of local mode."""
-    where = folder.resolve()
-    if not (where / "meta.json").is_file():
-        problem = "holds no collections" if where.is_dir() else "no such folder"
-        raise InputError(
-            f"{problem}; path must be a folder that Qdrant's local mode made", where=str(folder)
-        )
+    where = store_folder(folder, "meta.json", "Qdrant's local mode")
 
     def connect() -> _Client:
         with _opening_lock:
@@ -125,7 +121,7 @@ def _folder_client(folder: Path) -> Callable[[], _Client]:
             if client is None:
                 if where in _free:
                     _free[where].wait(_SLOWEST_CLOSE)
-                made = _new_client(path=str(where), force_disable_check_same_thread=True)
+                made = _new_client(path=where, force_disable_check_same_thread=True)
                 client = _Client(made, threading.Lock())
                 _open[where] = client
                 _free[where] = threading.Event()
@@ -209,20 +205,20 @@ class QdrantStore:
                 limit=k,
                 with_payload=True,
             )
-        return [self._hit(point, metric) for point in response.points]
-
-    def _hit(self, point: Any, metric: str) -> Hit:
-        payload = point.payload or {}
-        payload_id = payload.get(_ITEM)
-        score = float(point.score)
-        return hit_of(
-            payload,
-            self.options,
-            name=f"collection {self.options.collection!r}",
-            item=point.id if payload_id is None else payload_id,
-            score=-score if metric in _DISTANCES else score,
-            similarity=score if metric == "Cosine" else None,
-        )
+        hits = []
+        for point in response.points:
+            payload, score = point.payload or {}, float(point.score)
+            payload_id = payload.get(_ITEM)
+            hit = hit_of(
+                payload,
+                self.options,
+                name=f"collection {self.options.collection!r}",
+                item=point.id if payload_id is None else payload_id,
+                score=-score if metric in _DISTANCES else score,
+                similarity=score if metric == "Cosine" else None,
+            )
+            hits.append(hit)
+        return hits
 
     def failure(self, error: Exception) -> CallError:
         """Return what went wrong, and whether it may pass."""

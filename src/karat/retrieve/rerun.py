@@ -15,7 +15,7 @@ import numpy as np
 from karat.data.tables import Run
 from karat.errors import CallError, UsageError
 from karat.formats.settings import Place
-from karat.retrieve.build_context import BuildContext, Items
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
 from karat.retrieve.search import FailedCall, SearchOptions, call_runner, is_reusable
 from karat.retrieve.system import SearchSystem, build_system
@@ -37,10 +37,7 @@ class RerunStart:
 
 @dataclass(frozen=True, eq=False)
 class StageRerun:
-    """A built system whose later stages are run again.
-
-    ``k`` is how many hits it returns in the end.
-    """
+    """A built system whose later stages are run again; in the end it returns ``k`` hits."""
 
     system_config: SystemConfig
     system: SearchSystem
@@ -108,22 +105,19 @@ class StageRerun:
         )
 
     def hits(self, start: RerunStart, entries: Sequence[tuple[str, float | None]]) -> Hits:
-        """Return items with scores as hits of the retriever.
-
-        Of an item that it did not return, the corpus tells.
-        """
+        """Return items with scores as the retriever's hits, else as the corpus has them."""
         known = {hit.item_id: hit for hit in start.raw}
         items = self.system.items
-        return [
-            known[item]._replace(score=score) if item in known else _hit(item, score, items)
-            for item, score in entries
-        ]
+        hits = []
+        for item, score in entries:
+            hit = known.get(item, Hit(item))
+            if item not in known and items is not None and item in items.rows:
+                (hit,) = items.hits(np.array([items.rows[item]]), np.array([0.0]))
+            hits.append(hit._replace(score=score))
+        return hits
 
     def again(self, start: RerunStart, hits: Hits) -> Answer | FailedCall:
-        """Apply the later stages to a list, cut to the retriever's depth.
-
-        A call that fails is a failed call.
-        """
+        """Apply the later stages to a list cut to the retriever's depth; an error is a failure."""
         most = max(self.system.depth(self.k), len(start.raw))
         try:
             return self.system.finish(start.query, hits[:most], self.k)
@@ -149,13 +143,6 @@ def mine_negatives(
         query.query_id: [hit.item_id for hit in answer.hits]
         for query, answer in zip(queries, answers, strict=True)
     }
-
-
-def _hit(item_id: str, score: float | None, items: Items | None) -> Hit:
-    if items is None or item_id not in items.rows:
-        return Hit(item_id, score)
-    (hit,) = items.hits(np.array([items.rows[item_id]]), np.array([0.0]))
-    return hit._replace(score=score)
 
 
 def _lists(log: Run, stage: str) -> dict[str, Hits]:

@@ -14,23 +14,11 @@ from typing import Any, NamedTuple
 from karat.data.columns import NUL_IN_ID
 from karat.data.tables import Run
 from karat.errors import KaratError, UsageError
-from karat.formats.runlog import run_of_records
+from karat.formats.runlog import CALL_KEYS, run_of_records
 from karat.jobs.journal import RESUME, Journal, json_lines
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
 
 DIGEST = "run_digest"
-# Keys of a record that describe the call; all others describe the run.
-_CALL_KEYS = (
-    "topk",
-    "raw",
-    "stages",
-    "latency_ms",
-    "cost",
-    "rewritten",
-    "query",
-    "source",
-    "error",
-)
 # Milliseconds are logged to the microsecond, which is as good as the clock.
 _DIGITS = 3
 _ID_FIELDS = ("item_id", "doc_id", "version", "source")
@@ -141,10 +129,7 @@ class RunLog(Journal):
             raise
 
     def finish(self, *, all_failed: bool = False) -> None:
-        """Give the complete log its name.
-
-        A log in which every call failed does not replace one with answers: it is put beside it.
-        """
+        """Give the log its name; one of failures alone goes beside an earlier one with answers."""
         earlier = _lines(self.path) if all_failed and self.path.is_file() else ()
         if any(not line.failed for line in earlier):
             self.path = failed_log(self.path)
@@ -216,9 +201,7 @@ def is_complete(path: Path, digest: str, query_ids: list[str]) -> bool:
 
 def meta_of(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a record that describe the run rather than the call."""
-    return {
-        key: value for key, value in record.items() if key != "query_id" and key not in _CALL_KEYS
-    }
+    return {key: value for key, value in record.items() if key not in CALL_KEYS}
 
 
 def notes_in(meta: Mapping[str, Any]) -> tuple[str, ...]:

@@ -19,8 +19,9 @@ from typing import Any, Protocol
 from karat.data.columns import Source, date_range
 from karat.data.tables import Corpus, Queries
 from karat.errors import CallError, InputError, UsageError
+from karat.formats.field_mapping import Fields
 from karat.formats.files import safe_file_name
-from karat.formats.readers import read_corpus, read_queries
+from karat.formats.readers import load
 from karat.formats.runlog import RUN_LOG_VERSION, VERSION_KEY, check_facts
 from karat.formats.settings import Place
 from karat.jobs.cache import CACHE_FOLDER
@@ -289,15 +290,7 @@ def search(
     >>> result.calls, result.failed
     (12, 0)
     """
-    if isinstance(queries, Mapping):
-        queries = Queries.from_dict(queries)
-    table = read_queries(queries) if isinstance(queries, str | Path) else queries
-
-    def read() -> Corpus:
-        if isinstance(corpus, Mapping):
-            return Corpus.from_dict(corpus)
-        return corpus if isinstance(corpus, Corpus) else read_corpus(corpus or "")
-
+    table: Queries = load("queries", queries, fields=Fields())
     objects = {name: system for name, system in systems.items() if not isinstance(system, Mapping)}
     specs = {
         name: {"retriever": "python", "call": name} if name in objects else system
@@ -306,7 +299,7 @@ def search(
     configs = list(parse_systems(specs, Place("systems")).values())
     place = Path(folder)
     context = BuildContext(
-        corpus=None if corpus is None else read,
+        corpus=None if corpus is None else lambda: load("corpus", corpus, fields=Fields()),
         folder=place,
         cache=place / CACHE_FOLDER,
         objects=objects,

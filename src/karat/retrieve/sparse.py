@@ -35,10 +35,7 @@ Options = SparseOptions
 
 
 def make(options: SparseOptions, context: BuildContext, parts: Mapping[str, Finder]) -> QueryFinder:
-    """Return a finder over weighted terms, cached or computed.
-
-    Ties are in corpus order, items without a term of the query are left out.
-    """
+    """Return a finder over weighted terms: ties in corpus order, items without a term left out."""
     model = load_model("SparseTextEmbedding", options, context)
     items = context.items
     vectors = [np.empty(0, dtype=TERMS)] * len(items)

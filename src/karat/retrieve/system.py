@@ -191,10 +191,7 @@ class SearchSystem:
         return answers
 
     def finish(self, query: Query, raw: Hits, k: int) -> Answer:
-        """Apply the filters and stages to a list.
-
-        ``query`` is as they see it: after the rules for texts, and rewritten.
-        """
+        """Apply filters and stages to a list; ``query`` is normalised and rewritten already."""
         answer = Answer(raw)
         self._finish(query, answer, k if self.k is None else self.k)
         return answer

@@ -168,10 +168,7 @@ def parameters(call: Callable[..., Any]) -> str:
 
 
 def error_line(error: BaseException, redact: Callable[[str], str] = str) -> str:
-    """Return the type and message of an exception in one line.
-
-    Secrets are replaced before the message is cut, so that none is cut in half.
-    """
+    """Return the type and message of an exception in one line, cut once secrets are replaced."""
     try:
         message = str(error)
     except Exception:

@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import Field
 
-from karat.errors import CallError
+from karat.errors import CallError, InputError
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import Embedder, ModelOptions, QueryModelOptions
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
@@ -149,6 +150,14 @@ class StoreFinder:
             if self._client is None:
                 self._client = self._store.connect()
             return self._client
+
+
+def store_folder(folder: Path, file: str, made_by: str) -> str:
+    """Return the path of a store's folder; refuse one without the file that shows what it is."""
+    if not (folder / file).is_file():
+        problem = "holds no collections" if folder.is_dir() else "no such folder"
+        raise InputError(f"{problem}; path must be a folder that {made_by} made", where=str(folder))
+    return str(folder.resolve())
 
 
 def hit_of(

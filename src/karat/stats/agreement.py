@@ -198,15 +198,6 @@ def dawid_skene(
         total = counts.sum(axis=2, keepdims=True)
         return np.asarray(np.divide(counts, total, out=before.copy(), where=total > 0))
 
-    def posterior_given(prior: Values, rates: Values) -> Values:
-        """Return how probable each grade of each item is, worked out in logarithms."""
-        evidence = np.log(rates[rater, :, grade])
-        logs = np.log(np.maximum(prior, _LEAST_COUNT)) + np.stack(
-            [np.bincount(item, column) for column in evidence.T], axis=1
-        )
-        chances = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
-
     votes = _votes(item, scale[grade])[2]
     posterior = votes / votes.sum(axis=1, keepdims=True)
     # Where nothing else is known, raters are mostly right, and wrong alike with all other grades.
@@ -216,7 +207,13 @@ def dawid_skene(
     done, moved = 0, np.inf
     while done < iterations and moved > TOLERANCE:
         before = posterior
-        posterior = posterior_given(before.mean(axis=0), rates)
+        # How probable each grade of each item is, worked out in logarithms.
+        evidence = np.log(rates[rater, :, grade])
+        votes_for = [np.bincount(item, column) for column in evidence.T]
+        prior = np.log(np.maximum(before.mean(axis=0), _LEAST_COUNT))
+        logs = prior + np.stack(votes_for, axis=1)
+        chances = np.exp(logs - logs.max(axis=1, keepdims=True))
+        posterior = chances / chances.sum(axis=1, keepdims=True)
         rates = rates_given(posterior, rates)
         moved = float(np.abs(posterior - before).max())
         done += 1

@@ -23,7 +23,7 @@ from karat.formats.readers import read_gold, read_queries
 from karat.pages.formatting import label
 from karat.project.config import read_config
 from karat.project.systems import Systems, build_context_of
-from karat.reports.html.queries import readable
+from karat.reports.html.view import readable
 from karat.retrieve.protocol import Hit, queries_from
 from karat.retrieve.protocol import Query as SystemQuery
 from karat.retrieve.system import SearchSystem

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from karat.reports.html import queries as texts
+from karat.reports.html import view as texts
 from karat.reports.html.view import View, view_of
 
 

@@ -9,30 +9,427 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
+
 from karat.analysis.failures import CLASSES
+from karat.analysis.failures.case import best_gold
+from karat.analysis.triage import BM25_DEPTH, bm25_lists
 from karat.data.columns import Source
-from karat.evaluation.stages import KEEP, thresholds_of
+from karat.data.tables import Queries
+from karat.evaluation.segments import By, segments_by
+from karat.evaluation.stages import KEEP, Staged, thresholds_of
+from karat.evaluation.top_lists import RelevantItem, gold_of, logged_texts, query_texts
 from karat.evaluation.verdict import Rule
 from karat.evaluation.verdict import primary_of as primary_measure
-from karat.measure.conventions import SETTABLE, Conventions, conventions_of
+from karat.measure.conventions import SETTABLE, conventions_of
+from karat.measure.ranked import Ints
+from karat.measure.scores import Scores
+from karat.pages.formatting import plural
 from karat.reports.document import Report, System
-from karat.reports.html.queries import (
-    STATUSES,
-    QueryDetails,
-    ReportQueries,
-    blocks_of,
-    by_priority,
-    details_of,
-    rows_of,
-    segments_of,
-    unjudged_of,
-)
+from karat.retrieve.corpus_index import CorpusIndex
+
+Row = Mapping[str, Any]
+# An item, its score and its grade; None where unknown.
+Hit = tuple[str, float | None, float | None]
+
+# At most this many queries get BM25's list, fewer in a large corpus; more would take longer than
+# evaluating.
+MOST_BM25, MOST_SCORES = 500, 50_000_000
+# Of more gold, the best is listed.
+MOST_GOLD = 50
+_NOTES = ("notes", "note")
+_LONGEST_VALUE = 500
+
+STATUSES = ("scored", "missing", "failed", "no_answer", "empty_gold")
+# Everything that steers a device instead of being read, except tab and line feed.
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def readable(text: str) -> str:
+    r"""Return a text with line feeds as line ends, and a mark for characters that cannot be shown.
+
+    >>> readable("a\r\nb\x07")
+    'a\nb�'
+    """
+    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+@dataclass(frozen=True, eq=False)
+class ReportQueries:
+    """The queries of a report in the order of its score tables, each with its own k."""
+
+    ids: Sequence[str]
+    texts: Sequence[str | None]
+    own_k: Ints
+    gold: Sequence[int]
+    queries: Queries | None
+
+    @classmethod
+    def of(cls, report: Report) -> ReportQueries:
+        """Return the queries of a report."""
+        first = report.systems[0].scores
+        ids = first.query_ids
+        queries = None if report.tables is None else report.tables.queries
+        staged = _first_staged(report)
+        if staged is None:
+            own_k, gold = np.full(len(ids), first.conventions.k), [0] * len(ids)
+        else:
+            own_k = staged.gold.own_k
+            everyone = staged.gold.target(np.arange(len(ids)))
+            gold = everyone.relevant(staged.gold.conventions.rel).astype(int).tolist()
+        known: dict[str, str] = {}
+        for system in reversed(report.systems):
+            known |= logged_texts(system.scores.calls, "query")
+        known |= query_texts(None, queries)
+        texts = [readable(known[query_id]) if query_id in known else None for query_id in ids]
+        return cls(ids, texts, own_k, gold, queries)
+
+
+def _first_staged(report: Report) -> Staged | None:
+    return next((system.staged for system in report.systems if system.staged is not None), None)
+
+
+def rows_of(systems: Sequence[System], queries: ReportQueries) -> dict[str, Any]:
+    """Return every column of the query table; those of systems are lists in their order."""
+    names = dict.fromkeys(str(measure) for system in systems for measure in system.scores.measures)
+    unmeasured = [None] * len(queries.ids)
+    return {
+        "query_id": list(queries.ids),
+        "text": list(queries.texts),
+        "gold": list(queries.gold),
+        "status": [
+            [STATUSES.index(status) for status in system.scores.status.tolist()]
+            for system in systems
+        ],
+        "values": {
+            name: [
+                scores.table[name].to_list() if name in scores.columns else unmeasured
+                for scores in (system.scores for system in systems)
+            ]
+            for name in names
+        },
+        "rank": [_ranks(system) for system in systems],
+        "class": [_classes(system) for system in systems],
+        "unjudged": [_unjudged(system, queries)[1].tolist() for system in systems],
+        "different": _different(systems, queries),
+        "segments": segments_of(systems, queries),
+    }
+
+
+def segments_of(systems: Sequence[System], queries: ReportQueries) -> dict[str, Any]:
+    """Return the segments of each query, for every column that the report is split by."""
+    columns = dict.fromkeys(name for system in systems for name in system.segments)
+    ids = pl.Series("query_id", queries.ids, dtype=pl.String)
+    columns_of: dict[str, Any] = {}
+    for column in columns:
+        segments = list(segments_by(ids, queries.queries, By.parse(column)))
+        membership: list[list[int]] = [[] for _ in queries.ids]
+        for number, segment in enumerate(segments):
+            for row in np.flatnonzero(segment.mask).tolist():
+                membership[row].append(number)
+        columns_of[column] = {"names": [segment.name for segment in segments], "of": membership}
+    return columns_of
+
+
+def unjudged_of(system: System, queries: ReportQueries) -> dict[str, int]:
+    """Return how many items are in the top k of scored queries, and how many are unjudged."""
+    hits, unjudged = _unjudged(system, queries)
+    scored = system.scores.status == "scored"
+    return {"hits": int(hits[scored].sum()), "unjudged": int(unjudged[scored].sum())}
+
+
+def _ranks(system: System) -> list[int | None]:
+    """Return the rank of the first relevant item in the final list."""
+    if system.staged is None:
+        return [None] * len(system.scores.query_ids)
+    ranks = best_gold(system.staged.final, system.staged.gold).rank
+    return [int(rank) if np.isfinite(rank) else None for rank in ranks.tolist()]
+
+
+def _classes(system: System) -> list[int]:
+    classes = np.full(len(system.scores.query_ids), -1)
+    if system.failures is not None:
+        for miss in system.failures.queries:
+            classes[miss.row] = CLASSES.index(miss.kind)
+    return classes.tolist()
+
+
+def _unjudged(system: System, queries: ReportQueries) -> tuple[Ints, Ints]:
+    """Return for each query the number of items in its top k, and of unjudged ones."""
+    n = len(queries.ids)
+    if system.staged is None or system.scores.trace is None:
+        return np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    ranked = system.scores.trace.ranked
+    hits = np.minimum(ranked.returned, queries.own_k)
+    within = ranked.hits.rank <= queries.own_k[ranked.hits.query]
+    # An item that holds several spans is judged once for each of them.
+    places = np.stack((ranked.hits.query[within], ranked.hits.rank[within]))
+    judged = np.bincount(np.unique(places, axis=1)[0], minlength=n)
+    return hits, hits - judged - ranked.repeated("k").astype(np.int64)
+
+
+def _different(systems: Sequence[System], queries: ReportQueries) -> list[int]:
+    """Return for each query whether the top lists of the systems differ, as far as kept."""
+    rows = range(len(queries.ids))
+    last = pl.Series("last", np.minimum(queries.own_k, KEEP))
+    tops: list[dict[int, list[str]]] = []
+    for system in systems:
+        if system.scores.lists is not None:
+            top = system.scores.lists.select("row", "rank", "item_id").sort("row", "rank")
+            top = top.filter(top["rank"] <= last.gather(top["row"]))
+            grouped = top.group_by("row", maintain_order=True).agg("item_id")
+            tops.append(dict(grouped.iter_rows()))
+    return [int(any(top.get(row) != tops[0].get(row) for top in tops[1:])) for row in rows]
+
+
+def by_priority(rows: Row, primary: str) -> Ints:
+    """Return the queries by priority: misses first, then by how much systems differ.
+
+    Among equals their order in the table decides.
+    """
+    misses = (np.array(rows["class"]) >= 0).any(axis=0)
+    values = np.array(rows["values"][primary], dtype=np.float64)
+    spread = np.nan_to_num(values.max(axis=0) - values.min(axis=0))
+    return np.lexsort((-spread, ~misses))
+
+
+@dataclass(frozen=True, eq=False)
+class QueryDetails:
+    """Every query in full, without texts, by row of the score tables.
+
+    ``bm25_depth`` is how deep BM25 was searched, None if it was not; ``bm25_note`` is on what is
+    left out.
+    """
+
+    queries: list[dict[str, Any]]
+    gold: Mapping[int, Sequence[RelevantItem]]
+    bm25_depth: int | None
+    bm25_note: str | None
+
+
+def details_of(report: Report, queries: ReportQueries, worth: Ints) -> QueryDetails:
+    """Return the queries of a report; ``worth`` orders those for which BM25 is searched."""
+    staged = _first_staged(report)
+    bm25, note = _bm25(report, queries, worth, staged)
+    bm25_hits, bm25_ranks = ({}, {}) if bm25 is None else (_hits(bm25), _places(bm25))
+    rows = range(len(queries.ids))
+    gold = {} if staged is None else gold_of(staged.gold, rows, report.index)
+    results = [_results(system) for system in report.systems]
+    # The ranks of judged items in the lists of each stage, the final ones first.
+    ranks: list[dict[str, dict[int, int]]] = []
+    for stages in (system.staged for system in report.systems):
+        lists = {} if stages is None else {"final": stages.final, **stages.line, **stages.beside}
+        ranks.append({name: _places(scores) for name, scores in lists.items()})
+    negatives, attributes = _negatives(report), dict[str, Row]()
+    if queries.queries is not None:
+        frame = queries.queries.frame.drop("text")
+        attributes = _plain_rows(frame, silent=(None, "", [], False))
+
+    def judged(item: RelevantItem) -> dict[str, Any]:
+        keys = ("item_id", "doc_id", "grade", "in_corpus", "version", "section")
+        places = [
+            {name: stage[item.judgment] for name, stage in stages.items() if item.judgment in stage}
+            for stages in ranks
+        ]
+        bm25_rank = bm25_ranks.get(item.judgment)
+        return {key: getattr(item, key) for key in keys} | {"ranks": places, "bm25": bm25_rank}
+
+    def detail(row: int) -> dict[str, Any]:
+        query_attributes = dict(attributes.get(queries.ids[row], {}))
+        notes = [query_attributes.pop(name, None) for name in _NOTES]
+        items = gold.get(row, ())
+        return {
+            "index": row,
+            "query_id": queries.ids[row],
+            "text": queries.texts[row],
+            "note": next((note for note in notes if note), None),
+            "attributes": query_attributes,
+            "gold": [judged(item) for item in items[:MOST_GOLD]],
+            "gold_left_out": max(len(items) - MOST_GOLD, 0),
+            "systems": [system[row] for system in results],
+            "bm25": bm25_hits.get(row),
+            "negatives": negatives.get(queries.ids[row], []),
+        }
+
+    depth = None if bm25 is None else BM25_DEPTH
+    return QueryDetails([detail(row) for row in rows], gold, depth, note)
+
+
+def _results(system: System) -> list[dict[str, Any]]:
+    """Return what a system returned for each query; of a stored one only the statuses."""
+    scores, staged = system.scores, system.staged
+    hits, calls = _hits(scores), _calls(scores, staged)
+    failures = () if system.failures is None else system.failures.queries
+    misses = {miss.row: (miss.kind, miss.because) for miss in failures}
+    searched = None if staged is None else staged.depth(staged.final).known
+    results = []
+    ids = scores.query_ids
+    for row, (query_id, status) in enumerate(zip(ids, scores.status.tolist(), strict=True)):
+        kind, because = misses.get(row, (None, None))
+        call = calls.get(query_id, {})
+        result = {
+            "status": status,
+            "error": call.get("error"),
+            "class": kind,
+            "because": because,
+            "searched": searched,
+            "hits": hits.get(row, []),
+            "calls": {name: value for name, value in call.items() if name != "error"},
+        }
+        results.append(result)
+    return results
+
+
+def _hits(scores: Scores) -> dict[int, list[Hit]]:
+    """Return the top of every list, as far as it was kept."""
+    lists = scores.lists
+    if lists is None:
+        return {}
+    score = pl.col("score") if "score" in lists.columns else pl.lit(None, pl.Float64)
+    top = lists.filter(pl.col("rank") <= KEEP).sort("row", "rank")
+    # Seven digits are enough to see that two scores differ.
+    finite = pl.when(score.is_finite()).then(score.round_sig_figs(7)).alias("score")
+    hits: dict[int, list[Hit]] = {}
+    for row, *hit in top.select("row", "item_id", finite, "grade").iter_rows():
+        hits.setdefault(row, []).append((hit[0], hit[1], hit[2]))
+    return hits
+
+
+def _places(scores: Scores) -> dict[int, int]:
+    """Return the best rank of each judgment, by its row in the gold."""
+    matches = None if scores.trace is None else scores.trace.ranked.found
+    if matches is None or matches.row is None:
+        return {}
+    # Sorted by rank within a query, so the best rank of a judgment wins.
+    return dict(zip(matches.row[::-1].tolist(), matches.rank[::-1].tolist(), strict=True))
+
+
+def _calls(scores: Scores, staged: Staged | None) -> dict[str, Row]:
+    """Return what a log says about each call besides its lists: times, costs, errors."""
+    calls = scores.calls if staged is None or staged.calls is None else staged.calls
+    if calls is None:
+        return {}
+    plain = [name for name, kind in calls.schema.items() if not kind.is_nested()]
+    return _plain_rows(calls.select(name for name in plain if name != "query"))
+
+
+def _plain_rows(frame: pl.DataFrame, silent: Sequence[Any] = (None, "")) -> dict[str, Row]:
+    """Return what a table says about each query; ``silent`` values are left out."""
+    return {
+        row.pop("query_id"): {
+            name: _plain_value(value)
+            for name, value in row.items()
+            if value not in silent and not (isinstance(value, float) and not np.isfinite(value))
+        }
+        for row in frame.iter_rows(named=True)
+    }
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a value from a file as JSON, cut if it is long."""
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list):
+        return [_plain_value(element) for element in value[:20]]
+    text = readable(str(value))
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _negatives(report: Report) -> dict[str, list[str]]:
+    """Return the items that are marked as hard negatives of each query."""
+    gold = None if report.tables is None else report.tables.gold.frame
+    if gold is None or "negative" not in gold.columns:
+        return {}
+    grouped = gold.filter("negative").group_by("query_id", maintain_order=True).agg("item_id")
+    return dict(grouped.iter_rows())
+
+
+def _bm25(
+    report: Report, queries: ReportQueries, worth: Ints, staged: Staged | None
+) -> tuple[Scores | None, str | None]:
+    """Return BM25's lists for the queries of highest priority, and a note on the others."""
+    if staged is None:
+        return None, "BM25's list needs the runs, and these scores come from a store"
+    items = 1 if report.index is None else max(len(report.index), 1)
+    chosen = sorted(worth[: min(MOST_BM25, max(MOST_SCORES // items, 1))].tolist())
+    texts = {row: text for row in chosen if (text := queries.texts[row]) is not None}
+    scores, lacks = bm25_lists(report.index, staged.gold, texts, BM25_DEPTH)
+    if scores is None:
+        return None, lacks
+    many = plural(len(texts), "query", "queries")
+    note = f"BM25 was searched for {many}, those that miss or differ most"
+    return scores, note if len(chosen) < len(queries.ids) else None
+
+
+def items_in(detail: Row) -> list[str]:
+    """Return the ids of all items of a query, gold first, each list from its top."""
+    lists = [system["hits"] for system in detail["systems"]] + [detail["bm25"] or ()]
+    gold = [item["item_id"] for item in detail["gold"]]
+    return list(dict.fromkeys([*gold, *(hit[0] for hits in lists for hit in hits)]))
+
+
+# The characters that a file of a few megabytes has room for, in all and for one text.
+ROOM, LONGEST = 5_000_000, 2_000
+
+
+def blocks_of(
+    details: QueryDetails, index: CorpusIndex | None, worth: Ints, size: int
+) -> tuple[list[Row], str | None]:
+    """Return the queries in blocks with the texts of their items, and a note on missing texts.
+
+    The queries of highest priority get their texts first.
+    """
+    starts = range(0, len(details.queries), size)
+    texts: list[dict[str, Row]] = [{} for _ in starts]
+    blocks: list[Row] = [
+        {"queries": details.queries[start : start + size], "texts": block_texts}
+        for start, block_texts in zip(starts, texts, strict=True)
+    ]
+    if index is None:
+        return blocks, "no texts: the items' texts need a corpus; give --corpus"
+    # The items and the block of each query, by priority.
+    shown = [(items_in(details.queries[row]), row // size) for row in worth.tolist()]
+    known = _texts_of(details, index, {item for items, _ in shown for item in items})
+    room, served = ROOM, 0
+    for items, block in shown:
+        # A text is in the file once per block.
+        new = [item for item in items if item in known and item not in texts[block]]
+        cost = sum(min(len(known[item]["text"]), LONGEST) for item in new)
+        if cost > room:
+            break
+        room, served = room - cost, served + 1
+        for item in new:
+            text = known[item]["text"]
+            cut = {"text": readable(text[:LONGEST]), "cut": len(text) > LONGEST}
+            texts[block][item] = cut | {"title": known[item]["title"]}
+    note = None
+    if served < len(shown):
+        note = (
+            f"this file has texts for {served:,} of {len(shown):,} queries, those that miss or "
+            f"differ most, up to {LONGEST:,} characters each; more would make it too large"
+        )
+    return blocks, note
+
+
+def _texts_of(details: QueryDetails, index: CorpusIndex, items: set[str]) -> dict[str, Row]:
+    """Return what the corpus says about items; the gold's own text for spans and documents."""
+    gold = (item for judged in details.gold.values() for item in judged)
+    gold_texts = {
+        item.item_id: {"text": item.text, "title": None} for item in gold if item.text is not None
+    }
+    frame = index.rows(sorted(items))
+    title = pl.col("title") if "title" in frame.columns else pl.lit(None, pl.String)
+    columns = frame.select("item_id", "text", title.cast(pl.String).alias("title"))
+    return gold_texts | {row["item_id"]: row for row in columns.iter_rows(named=True)}
+
 
 # Stands for the id of a query.
 QUERY = "{query}"
@@ -49,7 +446,12 @@ def _command(report: Report, system: System) -> str | None:
             words += [option, _name(source)]
     if conventions.profile != "karat":
         words += ["--profile", conventions.profile]
-    words += [word for setting in _settings(conventions) for word in ("--set", setting)]
+    settings, usual = asdict(conventions), asdict(conventions_of(conventions.profile))
+    # The file decides about order and unit, unless somebody did.
+    for name in (name for name in SETTABLE if name not in ("order", "unit")):
+        value = settings[name]
+        if value not in (usual.get(name), None, ()):
+            words += ["--set", f"{name}={'<'.join(value) if isinstance(value, tuple) else value}"]
     for key, column in report.fields.items():
         words += ["--field", f"{key}={column}"]
     return f"{shlex.join(words)} --query {QUERY}"
@@ -61,18 +463,6 @@ def _name(source: Source) -> str:
         return source.name
     path = os.path.relpath(source.path)
     return source.name if path.startswith(os.pardir) else Path(path).as_posix()
-
-
-def _settings(conventions: Conventions) -> list[str]:
-    """Return what differs from the profile, as ``--set`` takes it."""
-    settings, usual = asdict(conventions), asdict(conventions_of(conventions.profile))
-    return [
-        f"{name}={'<'.join(value) if isinstance(value, tuple) else value}"
-        for name in SETTABLE
-        # The file decides about order and unit, unless somebody did.
-        if name not in ("order", "unit")
-        and (value := settings[name]) not in (usual.get(name), None, ())
-    ]
 
 
 VERSION = 1
@@ -128,11 +518,18 @@ def _head(
     texts_note: str | None,
 ) -> dict[str, Any]:
     conventions = report.systems[0].scores.conventions
+    better = {str(m): m.definition.better for of in report.systems for m in of.scores.measures}
+    valued = [
+        name
+        for name, columns in rows["values"].items()
+        if any(value is not None for column in columns for value in column)
+    ]
     return {
         "version": VERSION,
         "systems": [system.name for system in report.systems],
         "baseline": 0,
-        "measures": _measures(report.systems, rows),
+        # Those that have a value in any system; all if none has one.
+        "measures": [{"name": name, "better": better[name]} for name in valued or better],
         "primary": primary_of(report),
         "k": conventions.k,
         "miss_at": thresholds_of(conventions.profile).miss,
@@ -151,14 +548,3 @@ def _head(
         "texts": texts_note,
         "commands": [_command(report, system) for system in report.systems],
     }
-
-
-def _measures(systems: Sequence[System], rows: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the measures that have a value in any system; all if none has one."""
-    known = {str(m): m.definition.better for system in systems for m in system.scores.measures}
-    valued = [
-        name
-        for name, columns in rows["values"].items()
-        if any(value is not None for column in columns for value in column)
-    ]
-    return [{"name": name, "better": known[name]} for name in valued or known]
