@@ -80,15 +80,20 @@ def test_the_document_is_the_same_one_at_a_time(run, folder, monkeypatch, four, 
     assert names == [Path(name).stem for name in runs(folder)]
 
 
-def test_the_gold_is_prepared_once(folder, monkeypatch, four):
-    calls = []
+@pytest.mark.parametrize(
+    ("gold", "step"), [("gold.txt", "read_small_gold"), ("gold.tsv", "prepare")]
+)
+def test_the_gold_is_prepared_once(folder, monkeypatch, four, tmp_path, gold, step):
+    rows = (folder / "gold.txt").read_text().replace(" 0 ", "\t").replace(" ", "\t")
+    (tmp_path / "gold.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+    calls, prepare = [], getattr(karat.evaluation.evaluation, step)
 
     def counted(*given, **named):
         calls.append(given)
-        return karat.measure.prepare.prepare(*given, **named)
+        return prepare(*given, **named)
 
-    monkeypatch.setattr(karat.evaluation.evaluation, "prepare", counted)
-    found = Evaluation(folder / "gold.txt").score_runs(runs(folder))
+    monkeypatch.setattr(karat.evaluation.evaluation, step, counted)
+    found = Evaluation((folder if gold == "gold.txt" else tmp_path) / gold).score_runs(runs(folder))
     assert len(found.scores) == RUNS + 1
     assert len(calls) == 1
 

@@ -108,13 +108,15 @@ def test_what_changes_between_its_reading_and_its_digest(run, files, told, name)
 
 
 def test_what_changes_before_it_is_opened_is_read_as_it_is_then(run, files):
+    old = (files / "old.trec").read_bytes()
     thread = meanwhile(files / "old.trec", lambda: cut(files / "new.trec"))
     done = run(*WITH.replace(" -o out.json", " --json").split())
     thread.join()
     assert done.code == 0
     inputs = json.loads(done.out)["inputs"]
     digests = [one["sha256"] for one in inputs["runs"]]
-    assert digests == [None, hashlib.sha256(Path("new.trec").read_bytes()).hexdigest()]
+    read = [old, Path("new.trec").read_bytes()]
+    assert digests == [hashlib.sha256(data).hexdigest() for data in read]
 
 
 def test_a_file_that_was_only_looked_at_again_has_not_changed(run, files):
