@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -172,3 +173,14 @@ def test_a_file_above_the_limit_is_read_with_polars(tmp_path, monkeypatch):
     paths = plain_files(tmp_path)
     assert Evaluation(paths[1])._small is None
     assert outcome(*paths) == careful(*paths)
+
+
+def test_gold_from_a_pipe_is_read_once(tmp_path):
+    run, gold = plain_files(tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # The writer must stay until the reader is done, as a shell's <(cat qrels.txt) does.
+    with subprocess.Popen(["cp", gold, pipe]) as writer:
+        scored = Evaluation(pipe, measures=MEASURES).score(run)
+        assert writer.wait() == 0
+    assert scored.table.rows() == Evaluation(gold, measures=MEASURES).score(run).table.rows()

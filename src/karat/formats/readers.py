@@ -55,6 +55,9 @@ def read_gold(
 
 def plain_gold(path: str | Path, most: int) -> tuple[bytes, Source] | None:
     """Return the lines of TREC qrels and their file; None for others, and for more bytes."""
+    if not os.path.isfile(path):
+        # A pipe can be read only once, and the careful path will.
+        return None
     with _opened(path, "gold", None, None) as (file, form):
         data = file.plain(most) if form.name == "trec" else None
         return None if data is None else (data, file.source)
