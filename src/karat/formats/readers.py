@@ -55,7 +55,7 @@ def read_gold(
 
 def plain_gold(path: str | Path, most: int) -> tuple[bytes, Source] | None:
     """Return the lines of TREC qrels and their file; None for others, and for more bytes."""
-    if not os.path.isfile(path):
+    if not Path(path).is_file():
         # A pipe can be read only once, and the careful path will.
         return None
     with _opened(path, "gold", None, None) as (file, form):
