@@ -258,6 +258,13 @@ def test_tables_take_quotes_blank_lines_and_other_names(tmp_path: Path) -> None:
     assert read_run(path).hits.rows() == [("q,1", 'a "b"', 1.0), ("q2", "c", 2.0)]
 
 
+def test_a_missing_column_is_named_before_any_row(tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    path.write_text("query_id,hits\n,3\nq1,4\n")
+    with pytest.raises(InputError, match="no column for the item id among query_id, hits"):
+        read_run(path)
+
+
 def test_strict_tables_refuse_the_same_item_twice(tmp_path: Path) -> None:
     path = put(tmp_path, "query_id,item_id,score\nq,d,1\nq,d,2\n", "r.csv")
     with pytest.raises(InputError, match=r"r\.csv:3: query 'q' has item 'd' twice"):

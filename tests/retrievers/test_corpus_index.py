@@ -219,6 +219,18 @@ def test_a_damaged_index_is_told_of_and_made_again(corpus, cache, caplog, suffix
     assert parts_of(cache) == [name]
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".arrow"])
+def test_a_part_of_an_index_that_cannot_be_read_is_named(corpus, cache, suffix):
+    open_index(corpus, cache)
+    [name] = parts_of(cache)
+    part = cache / "index" / f"{name}{suffix}"
+    part.unlink()
+    part.mkdir()
+    with pytest.raises(InputError, match="cannot be read") as refused:
+        open_index(corpus, cache)
+    assert refused.value.where == str(part)
+
+
 def test_processes_at_once_share_one_whole_index(corpus, cache):
     program = (
         "import sys\nfrom pathlib import Path\n"

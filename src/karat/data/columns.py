@@ -221,6 +221,7 @@ def with_ids(
     for name in names:
         known = QUERY_NAMES if name == "query_id" else ITEM_NAMES
         table = table.rename({find_column(table, known, name.replace("_", " "), source): name})
+    for name in names:
         kind = table.schema[name]
         if not table.height:
             table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name)).clear()

@@ -343,7 +343,8 @@ def read_cached(
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise unreadable(str(path), error) from None
+        # What was opened last: an index lies in two files.
+        raise unreadable(str(error.filename or path), error) from None
     except MemoryError:
         raise
     except Exception as error:
