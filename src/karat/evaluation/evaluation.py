@@ -28,7 +28,7 @@ from karat.evaluation.inputs import (
     without_blank,
 )
 from karat.evaluation.segments import By, check_by, with_versions
-from karat.evaluation.small_files import SmallGold, read_small_gold, score_small
+from karat.evaluation.small_files import MOST_BYTES, SmallGold, read_small_gold, score_small
 from karat.evaluation.systems import DEPTH, WHOLE_LISTS, ComparedSystem, compared_systems
 from karat.evaluation.verdict import Rule, check_boundable, rule_from
 from karat.formats.blocks import (
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from karat.spark.engine import SparkEngine
 
 # Runs of more hits, or files of more bytes, have ranges only if somebody asks for them.
-MOST_HITS, _MOST_BYTES = 200_000, 20_000_000
+MOST_HITS, _MOST_RANGE_BYTES = 200_000, 20_000_000
 _TOO_MANY = "bounds are reported for runs of up to 200,000 hits; --bounds reports them here too"
 # Called with the names of runs; gives what is called with each name as its turn comes.
 Progress = Callable[[Sequence[str]], AbstractContextManager[Callable[[str], None]]]
@@ -307,10 +307,11 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         alone = len(runs) == 1 or "-" in [run for run in runs if is_file(run)]
         most = 1 if alone else min(len(runs), cores())
         names = [str(run) if is_file(run) else f"run {at}" for at, run in enumerate(runs, 1)]
+        how = {"stages": stages, "bounds": bounds, "small": MOST_BYTES // max(len(runs), 1)}
         with self.progress(names) as begin, concurrent_readers(most) as at_once:
             results = list(
                 parallel_map(
-                    lambda named: self._score_run(named[1], keep, stages=stages, bounds=bounds),
+                    lambda named: self._score_run(named[1], keep, **how),
                     list(zip(names, runs, strict=True)),
                     at_once=at_once,
                     begin=lambda named: begin(named[0]),
@@ -438,11 +439,12 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         return prepare(gold, self._conventions, queries=self.queries, corpus=self.corpus)
 
     def _score_run(
-        self, run: Any, keep: int, *, stages: bool, bounds: bool | None
+        self, run: Any, keep: int, *, stages: bool, bounds: bool | None, small: int
     ) -> tuple[Scores, Staged | None, Scores | None, ScoreRanges | None]:
         """Return the scores of a run, its stages, its scores with a judge's labels, its ranges.
 
-        ``bounds`` is None for ranges only where the run is small.
+        ``bounds`` is None for ranges only where the run is small. A run of at most ``small`` bytes
+        is read without Polars where that is possible.
         """
         opened = self.open(run)
         labelled = staged = ranges = None
@@ -451,7 +453,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
 
             labelled = score_with_labels(opened, self.with_labels, self.measures)
         if bounds is None and is_file(run) and Path(run).is_file():
-            bounds = None if Path(run).stat().st_size <= _MOST_BYTES else False
+            bounds = None if Path(run).stat().st_size <= _MOST_RANGE_BYTES else False
         ranged = bounds is not False
         if stages:
             staged = self._score_stages(opened, keep)
@@ -461,7 +463,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         else:
             # The range of a difference needs the items of both systems by name.
             depth = WHOLE_LISTS if ranged and keep else keep
-            scores = self._score_lists(opened, depth)
+            scores = self._score_lists(opened, depth, small)
             lists = scores.lists
             if ranged and lists is not None:
                 scores = replace(scores, lists=lists.filter(pl.col("rank") <= keep))
@@ -472,10 +474,10 @@ class Evaluation(AbstractContextManager["Evaluation"]):
             ranges = ranges_of(replace(scores, lists=lists), self.prepared)
         return scores, staged, labelled, ranges
 
-    def _score_lists(self, run: Run | Blocks, keep: int) -> Scores:
+    def _score_lists(self, run: Run | Blocks, keep: int, small: int) -> Scores:
         """Score the final lists of a run, small files of text without Polars."""
         if self._small is not None and isinstance(run, StreamedRun) and not keep:
-            scores = score_small(run, self._small, self.measures, self.lenient)
+            scores = score_small(run, self._small, self.measures, self.lenient, most=small)
             if scores is not None:
                 return scores
         return score_run(run, self.prepared, self.measures, lenient=self.lenient, keep=keep)

@@ -32,8 +32,8 @@ from karat.measure.scores import Scores
 if TYPE_CHECKING:
     import polars as pl
 
-# Above this size, Polars is faster by more than loading it takes.
-MOST_BYTES = 8_000_000
+# Above this size of all runs, Polars is faster by more than loading it takes.
+MOST_BYTES = 5_000_000
 _SPACE, _TAB, _NEWLINE = b" \t\n"
 _NUMBER = b"0123456789.+-eE"
 _SPAN = re.compile(rb":[0-9]+-[0-9]+\Z")
@@ -135,10 +135,15 @@ def read_small_gold(path: str | os.PathLike[str], conventions: Conventions) -> S
 
 
 def score_small(
-    run: StreamedRun, gold: SmallGold, measures: Sequence[Measure], lenient: Sequence[Measure]
+    run: StreamedRun,
+    gold: SmallGold,
+    measures: Sequence[Measure],
+    lenient: Sequence[Measure],
+    *,
+    most: int = MOST_BYTES,
 ) -> Scores | None:
-    """Score a small TREC run; None where the careful path has to."""
-    data = None if run.plain is None or run.strict else run.plain(MOST_BYTES)
+    """Score a TREC run of at most ``most`` bytes; None where the careful path has to."""
+    data = None if run.plain is None or run.strict else run.plain(most)
     fields = None if data is None else _fields(data, 6)
     if fields is None or ListNeeds.of(measures).needs:
         return None

@@ -150,9 +150,10 @@ def _grouped(
         hits = hits.filter(np.repeat(scored, lengths))
         codes, lengths = codes[scored], lengths[scored]
     owner = None
-    present = np.flatnonzero(np.bincount(codes, minlength=len(gold.query_ids)))
+    is_present = np.bincount(codes, minlength=len(gold.query_ids)) > 0
+    present = np.flatnonzero(is_present)
     if len(present) < len(codes):
-        owner = np.repeat(np.searchsorted(present, codes), lengths)
+        owner = np.repeat((np.cumsum(is_present) - 1)[codes], lengths)
         codes, lengths = present, np.bincount(owner, minlength=len(present))
     # Queries that were called and returned nothing.
     silent = np.setdiff1d(called[called >= 0], np.concatenate((failed, codes)))
