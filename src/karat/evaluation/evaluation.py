@@ -307,7 +307,8 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         alone = len(runs) == 1 or "-" in [run for run in runs if is_file(run)]
         most = 1 if alone else min(len(runs), cores())
         names = [str(run) if is_file(run) else f"run {at}" for at, run in enumerate(runs, 1)]
-        how = {"stages": stages, "bounds": bounds, "small": MOST_BYTES // max(len(runs), 1)}
+        how: dict[str, Any] = {"stages": stages, "bounds": bounds}
+        how["small"] = MOST_BYTES // max(len(runs), 1)
         with self.progress(names) as begin, concurrent_readers(most) as at_once:
             results = list(
                 parallel_map(
