@@ -223,3 +223,65 @@ def test_report_and_diagnosis_tell_the_same_of_the_same_system(folder, capfd):
         for told_ in (diagnosed, named)
     ]
     assert of[0] == of[1] != []
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_workbench_shows_the_ranges_and_the_verdict_that_were_saved(folder, capfd, strict):
+    """Of 12 items per list and query one or two are judged: judgments could change the verdict."""
+    options = ["--strict-bounds"] if strict else []
+    runs = ["compare", "old.trec", "new.trec", "--gold", "qrels.txt", "-m", MEASURES, "--bounds"]
+    saved = ["--queries", "queries.jsonl", "--save", "--store", "s.db", "--json"]
+    assert main([*runs, *options, *saved]) == 0
+    report = json.loads(capfd.readouterr().out)
+    assert report["verdict"] == ("unclear" if strict else "better")
+    with Store.open("s.db") as store:
+        stored = [store.baseline(str(one)) for one in (1, 2)]
+    assert compare_stored(stored).document == report
+    # Another margin or direction is another question, which needs the lists for its ranges.
+    for other in (compare_stored(stored, margin=0.5), compare_stored(stored[::-1])):
+        document = other.document
+        assert {row["bounds"] for row in document["comparisons"]} == {None}
+        assert document["bounds_left_out"].startswith("bounds need the lists")
+
+
+def test_python_says_what_the_options_of_compare_say(folder, capfd):
+    """Each option of a report is an argument of karat.report or of karat.Evaluation."""
+    with Path("judge.jsonl").open("w") as labels, Path("people.txt").open("w") as people:
+        for at in range(N):
+            for item, grade in ((f"x{at}", 1), (f"y{at}", 0), (f"z{at}", at % 2)):
+                pair = {"query_id": f"q{at:02}", "item_id": item, "grade": grade}
+                labels.write(json.dumps(pair) + "\n")
+                if at < 20:
+                    people.write(f"q{at:02} 0 {item} {grade if at % 5 else 1 - grade}\n")
+    runs, measures = ["old.trec", "new.trec"], ["nDCG@10", "P@5"]
+    options = ["--gold", "qrels.txt", "-m", "nDCG@10,P@5", "--json"]
+    human = ["--judged", "judge.jsonl", "--human", "people.txt"]
+    judged = karat.Evaluation("qrels.txt", measures=measures, judged="judge.jsonl")
+    plain = karat.Evaluation("qrels.txt", measures=measures)
+    for words, evaluation, arguments in (
+        (human, judged, {"human": ["people.txt"]}),
+        (["--strict-bounds"], plain, {"strict_bounds": True}),
+        (["--no-bounds"], plain, {"bounds": False}),
+    ):
+        main(["compare", *runs, *options, *words])
+        printed = json.loads(capfd.readouterr().out)
+        assert karat.report(evaluation, *runs, **arguments).to_dict() == printed
+
+
+def test_python_writes_every_form_that_the_command_line_writes(folder, capfd):
+    evaluation = karat.Evaluation("qrels.txt", profile="ab")
+    report = karat.report(evaluation, "old.trec", "new.trec", forms=["ab", "misses"])
+    outputs = ["ab:a.json", "misses:a.{system}.json", "junit:a.xml", "trec:a.txt"]
+    words = [word for output in outputs for word in ("-o", output)]
+    main(["compare", "old.trec", "new.trec", "--gold", "qrels.txt", "--profile", "ab", *words])
+    for output in outputs:
+        report.save(output.replace(":a.", ":b."))
+    for name in ("json", "old.json", "new.json", "xml", "txt"):
+        assert Path(f"a.{name}").read_bytes() == Path(f"b.{name}").read_bytes()
+    without = karat.report(evaluation, "old.trec", "new.trec")
+    with pytest.raises(karat.UsageError, match="forms="):
+        without.save("ab:c.json")
+    with pytest.raises(karat.UsageError, match="profile memory"):
+        without.save("memory:c.json")
+    with pytest.raises(karat.UsageError, match="misses"):
+        karat.report(evaluation, "old.trec", forms=["miss"])

@@ -44,8 +44,8 @@ def evaluate(inputs: ReportOptions, output: OutputOptions, saving: SavingOptions
     outputs = output.parse(inputs, saving, systems=len(inputs.runs))
     forms = output.forms(outputs, saving)
     with inputs.evaluation(forms=forms) as evaluation:
-        details = inputs.details(evaluation, forms)
-        report = karat.report(evaluation, *inputs.runs, compare=False, details=details)
+        details = inputs.details(forms)
+        report = karat.report(evaluation, *inputs.runs, compare=False, **details)
     return output.publish(report, outputs, saving)
 
 
@@ -96,10 +96,10 @@ def compare(
             evaluation,
             *inputs.runs,
             rule=rule,
-            details=inputs.details(evaluation, forms),
             replicates=replicates,
             baseline=baseline,
             store=saving.store,
+            **inputs.details(forms),
         )
     # A stored baseline is not saved again.
     stored = None if baseline is None else report.systems[0].name

@@ -21,7 +21,6 @@ from karat.errors import UsageError
 
 if TYPE_CHECKING:
     from karat.pages.result import Result
-    from karat.reports.assembly import Details
     from karat.reports.document import Report
     from karat.reports.outputs import Form, Output
 
@@ -230,18 +229,15 @@ class ReportOptions(ScoringOptions):
             **more,
         )
 
-    def details(self, evaluation: karat.Evaluation, forms: Sequence[Form]) -> Details:
-        """Return what the report tells beside scores."""
-        from karat.reports.assembly import Details, correction_of
-
-        correction = correction_of(evaluation, self.judged, self.human) if self.human else None
-        return Details(
-            full=any(form.in_full for form in forms),
-            bounds=self.bounds,
-            strict_bounds=self.strict_bounds,
-            forms=forms,
-            correction=correction,
-        )
+    def details(self, forms: Sequence[Form]) -> dict[str, Any]:
+        """Return the arguments of ``karat.report`` on what it tells beside scores."""
+        return {
+            "full": any(form.in_full for form in forms),
+            "bounds": self.bounds,
+            "strict_bounds": self.strict_bounds,
+            "human": self.human or (),
+            "forms": forms,
+        }
 
 
 def _cache_folder() -> Path:

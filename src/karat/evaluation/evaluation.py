@@ -140,6 +140,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
             )
         self.prepared = self._prepare(self.gold) if self._small is None else self._small.prepared
         self._check_segments()
+        self.judged = judged
         self.labelled: Labelled | None = None
         self.with_labels: Prepared | None = None
         if judged is not None:

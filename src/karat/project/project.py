@@ -40,7 +40,7 @@ from karat.project.systems import (
     config_path,
     plan_search,
 )
-from karat.reports.assembly import Details, correction_of, report
+from karat.reports.assembly import correction_of, report
 from karat.reports.document import Report
 from karat.reports.outputs import FORMS, JSON, Form, Output, parse_outputs
 from karat.retrieve.run_log import failed_log, first_meta, has_digest, is_complete, notes_in
@@ -113,16 +113,8 @@ class Project:
         config = plan.config
         # Report errors in the gold, the gates or a system before the first call.
         evaluation = self._evaluation(plan, forms)
-        human = [config.path(name) for name in config.human]
-        details = Details(
-            full=any(form.in_full for form in forms),
-            bounds=config.bounds,
-            strict_bounds=config.strict_bounds,
-            correction=(
-                correction_of(evaluation, config.file(config.judged), human) if human else None
-            ),
-            forms=forms,
-        )
+        human: Any = [config.path(name) for name in config.human]
+        human = correction_of(evaluation, human) if human else ()
         evaluation.fields.check()
         refuse_foreign_corpus(evaluation.prepared)
         for system_config in plan.system_configs:
@@ -135,7 +127,15 @@ class Project:
         logs = [str(plan.logs[system_config.name]) for system_config in plan.system_configs]
         try:
             made = report(
-                evaluation, *logs, compare=config.compare, rule=self._rule(), details=details
+                evaluation,
+                *logs,
+                compare=config.compare,
+                rule=self._rule(),
+                full=any(form.in_full for form in forms),
+                bounds=config.bounds,
+                strict_bounds=config.strict_bounds,
+                human=human,
+                forms=forms,
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(

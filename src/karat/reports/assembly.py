@@ -25,6 +25,7 @@ from karat.measure.names import Measure
 from karat.measure.scores import Scores
 from karat.parallel import parallel_map
 from karat.reports.document import Report, System, Tables
+from karat.reports.outputs import form_named
 
 if TYPE_CHECKING:
     from karat.analysis.diagnose.findings import Finding
@@ -37,14 +38,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Details:
-    """What a report tells beside scores.
-
-    ``full`` adds the curve over k, failures, latencies and findings. ``bounds`` adds what judging
-    the unjudged items could change, by default for small runs; ``strict_bounds`` decides only
-    what that cannot change. ``correction`` corrects a judge's precision. ``forms`` are the
-    outputs, which may need whole lists.
-    """
+class _Details:
+    """What a report tells beside scores, as the arguments of ``report`` say."""
 
     full: bool = True
     bounds: bool | None = None
@@ -58,7 +53,11 @@ def report(
     *systems: Any,
     compare: bool = True,
     rule: Rule | None = None,
-    details: Details | None = None,
+    full: bool = True,
+    bounds: bool | None = None,
+    strict_bounds: bool = False,
+    human: Sequence[str] | Correction = (),
+    forms: Sequence[str | Form] = (),
     replicates: bool = False,
     baseline: str | None = None,
     store: str | None = None,
@@ -72,12 +71,26 @@ def report(
     ``store``. What decides is a ``Rule``, or its parts by name, as in ``Evaluation.compare``. All
     systems but the first of a comparison are checked by the gates.
 
+    ``full`` adds the curve over k, failures, latencies and findings. ``bounds`` adds what judging
+    the unjudged items could change, by default for small runs; ``strict_bounds`` decides only
+    what that cannot change. ``human`` are files of people's judgments, which correct the P@k of
+    the evaluation's judge. ``forms`` are names of forms such as ``misses``, where the report is
+    to be saved in one that shows whole lists.
+
     >>> evaluation = Evaluation({"q1": {"a": 1}, "q2": {"b": 1}}, measures=["RR"])
     >>> bm25 = evaluation.score({"q1": ["x", "a"], "q2": ["b"]}, name="bm25")
     >>> report(evaluation, bm25).to_dict()["systems"][0]["measures"]["RR"]["mean"]
     0.75
     """
-    details = details or Details()
+    if human and not isinstance(human, Correction):
+        human = correction_of(evaluation, human)
+    details = _Details(
+        full=full,
+        bounds=bounds,
+        strict_bounds=strict_bounds,
+        correction=human if isinstance(human, Correction) else None,
+        forms=tuple(form_named(form) if isinstance(form, str) else form for form in forms),
+    )
     compare = compare and (len(systems) > 1 or baseline is not None)
     if compare or decided_by:
         rule = rule_from(rule, decided_by)
@@ -91,10 +104,12 @@ def report(
         raise UsageError("report takes runs, or scores without runs; not a mixture")
     if scores:
         scored = ScoredRuns(evaluation, scores)
+        # Scores without runs may have fewer items of each list.
+        details = replace(details, forms=())
     else:
         scored = _score(evaluation, systems, details, keep=DEPTH if compare else 0)
     if rule is None or not compare:
-        made = _report(scored, details.correction, _findings(scored) if scored.staged else None)
+        made = _report(scored, details, _findings(scored) if scored.staged else None)
         names = [system.name for system in made.systems]
         gatings = scored.gatings(names) if evaluation.gates else []
         return replace(made, gatings=tuple(gatings))
@@ -115,7 +130,7 @@ def report(
 
 
 def _check_comparison(
-    rule: Rule, details: Details, *, replicates: bool, baseline: str | None
+    rule: Rule, details: _Details, *, replicates: bool, baseline: str | None
 ) -> None:
     """Refuse a comparison that could not be made, before anything is scored."""
     if details.strict_bounds:
@@ -132,7 +147,7 @@ def _check_comparison(
 def _compared(
     scored: ScoredRuns,
     rule: Rule,
-    details: Details,
+    details: _Details,
     *,
     everyone: ScoredRuns,
     replicates: bool,
@@ -142,7 +157,7 @@ def _compared(
     ``everyone`` are the scored runs with a stored baseline before them, if there is one.
     """
     findings = _findings(scored) if scored.staged else None
-    made = _report(everyone, details.correction, findings)
+    made = _report(everyone, details, findings)
     names = [system.name for system in made.systems]
     compared = everyone.compared()
     systems = compared_systems(compared, replicates=replicates, names=names)
@@ -171,7 +186,7 @@ def _compared(
 
 
 def _score(
-    evaluation: Evaluation, runs: Sequence[Any], details: Details, *, keep: int = 0
+    evaluation: Evaluation, runs: Sequence[Any], details: _Details, *, keep: int = 0
 ) -> ScoredRuns:
     needed = {form.lists for form in details.forms}
     if "all" in needed:
@@ -189,11 +204,9 @@ def _score(
     )
 
 
-def _report(
-    scored: ScoredRuns, correction: Correction | None, findings: tuple[Finding, ...] | None
-) -> Report:
+def _report(scored: ScoredRuns, details: _Details, findings: tuple[Finding, ...] | None) -> Report:
     """Return the report on all systems, with the segments of the evaluation."""
-    evaluation = scored.evaluation
+    evaluation, correction = scored.evaluation, details.correction
     made = Report.of(
         scored.scores,
         gold=evaluation.prepared.source,
@@ -204,10 +217,10 @@ def _report(
     )
 
     def described(
-        details: tuple[System, Staged | None, Scores | None, ScoreRanges | None],
+        parts: tuple[System, Staged | None, Scores | None, ScoreRanges | None],
     ) -> System:
         """Return the system with diagnostics, what a judge's labels change, and ranges."""
-        system, staged, labelled, ranges = details
+        system, staged, labelled, ranges = parts
         system = replace(system, open=ranges)
         if staged is not None:
             from karat.analysis.diagnose import diagnostics
@@ -240,6 +253,7 @@ def _report(
         findings=None if findings is None else tuple(finding.sentence for finding in findings),
         bounds_left_out=scored.why_no_ranges,
         people=() if correction is None else correction.people,
+        forms=tuple(details.forms),
     )
 
 
@@ -290,8 +304,9 @@ class Correction:
         return replace(comparisons, rows=tuple(map(corrected, comparisons.rows)))
 
 
-def correction_of(evaluation: Evaluation, judged: str | None, human: Sequence[str]) -> Correction:
-    """Read the files of a judge and of people."""
+def correction_of(evaluation: Evaluation, human: Sequence[str]) -> Correction:
+    """Read the files of the evaluation's judge and of people."""
+    judged = evaluation.judged
     if judged is None:
         raise UsageError("--human corrects the labels of a judge; name them with --judged")
     if "-" in human:

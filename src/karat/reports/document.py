@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from karat.evaluation.judged_labels import Labelled
     from karat.evaluation.stages import Staged
     from karat.pages.page import Page
+    from karat.reports.outputs import Form
     from karat.retrieve.corpus_index import CorpusIndex
 
 
@@ -86,6 +87,7 @@ class Report(Result):
     ``fields`` maps names of columns to those that the inputs use.
     ``people`` are the label files that correct a judge's labels.
     ``bounds_left_out`` says why the report has no ranges over unjudged items.
+    ``forms`` are the forms whose lists it holds.
 
     >>> report = karat.report(karat.Evaluation("qrels.txt"), "bm25.trec", "dense.jsonl")
     >>> report.verdict, len(report.findings)
@@ -111,6 +113,7 @@ class Report(Result):
     findings: tuple[str, ...] | None = None
     bounds_left_out: str | None = None
     people: tuple[Source, ...] = ()
+    forms: tuple[Form, ...] = ()
 
     @classmethod
     def of(
@@ -306,10 +309,23 @@ class Report(Result):
         return pl.concat(frames, how="diagonal")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report to a file; its suffix picks the form, as with ``-o``."""
-        from karat.reports.outputs import OWN_FORMS, parse_output, write_outputs
+        """Write the report to a file; its suffix or a prefix picks the form, as with ``-o``."""
+        from karat.reports.outputs import parse_outputs, write_outputs
 
-        write_outputs([parse_output(os.fspath(path), OWN_FORMS)], self)
+        names = [system.name for system in self.systems]
+        outputs = parse_outputs(
+            [os.fspath(path)],
+            systems=len(names),
+            names=names,
+            profile=self.systems[0].scores.conventions.profile,
+        )
+        for form in (output.form for output in outputs):
+            if form.lists != "none" and form not in self.forms:
+                raise UsageError(
+                    f"output {form.name}: shows whole lists, which this report does not hold; make"
+                    f' it from runs with karat.report(…, forms=["{form.name}"])'
+                )
+        write_outputs(outputs, self)
 
     def page(self) -> Page:
         """Return the page that people read."""

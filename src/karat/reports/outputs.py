@@ -203,6 +203,17 @@ trec:, story:, memory:, ab:, minimal:, misses:
     raise UsageError(f"output {text!r}: use {choices}")
 
 
+def form_named(name: str) -> Form:
+    """Return a form of reports by its name.
+
+    >>> form_named("misses").lists
+    'k'
+    """
+    if name not in FORMS:
+        raise unknown("output form", name, FORMS)
+    return FORMS[name]
+
+
 def parse_outputs(
     texts: Sequence[str],
     *,

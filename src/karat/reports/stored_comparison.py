@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from karat.errors import InputError, UsageError
 from karat.evaluation.comparison import compare_scores
 from karat.evaluation.segments import CROSS, NONE, By
 from karat.evaluation.systems import ComparedSystem, check_comparable
-from karat.evaluation.verdict import Primary, Rule
+from karat.evaluation.verdict import Primary, Rule, primary_of
 from karat.measure.scores import Scores
 from karat.reports.document import Report, System
 from karat.reports.html.view import STATUSES, items_in
@@ -44,6 +44,10 @@ _DIAGNOSTICS = (
     "partial",
     "beyond_log",
     "meta",
+)
+_WITHOUT_LISTS = (
+    "bounds need the lists: karat compare reports them from the runs, and a comparison of a whole"
+    " report under its own rule shows those that were saved"
 )
 # Inputs that a comparison keeps if all reports share them.
 _COMMON = ("as_of_range", "dataset_version", "code_version", "config_digest")
@@ -152,9 +156,16 @@ class StoredComparison:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """Return the report document, as ``karat compare`` writes it."""
+        """Return the report document, as ``karat compare`` writes it.
+
+        The systems of one report under its own rule are what it says of them. Others are compared
+        by their values: ranges over unjudged items need the lists themselves.
+        """
+        if (saved := self._saved_together()) is not None:
+            return saved
         first = self.systems[0]
-        queries, by = _grouped(first.scores, self.segments)
+        texts = first.column(first.rows["text"]) if first.rows else []
+        queries, by = _grouped(first.scores, self.segments, texts)
         reports = [system.stored.report for system in self.systems]
         gated = _only_gated(reports) - {str(self.rule.primary)}
         measures = first.scores.measures
@@ -176,9 +187,29 @@ class StoredComparison:
             queries=first.evaluation.queries,
             corpus=first.evaluation.corpus,
             comparisons=comparisons,
+            bounds_left_out=_WITHOUT_LISTS if any(map(_has_ranges, reports)) else None,
             **common,
         )
         return report.to_dict()
+
+    def _saved_together(self) -> dict[str, Any] | None:
+        """Return the document that all systems were saved with, if it compares just these."""
+        first = self.systems[0]
+        saved = first.stored.report
+        if any(
+            system.evaluation.report_id != first.evaluation.report_id for system in self.systems
+        ):
+            return None
+        names = [system.evaluation.system for system in self.systems]
+        alike = names == [system["name"] for system in saved["systems"]]
+        rule = saved.get("rule")
+        if not alike or rule is None or saved.get("replicates"):
+            return None
+        conventions = first.scores.conventions
+        primary = primary_of(self.rule, first.scores.measures, conventions).measure
+        # Of this rule only the deciding measure may be left open.
+        under = replace(self.rule, primary=primary, no_regression=rule["no_regression"])
+        return dict(saved) if asdict(under) == rule else None
 
     @cached_property
     def head(self) -> dict[str, Any] | None:
@@ -356,8 +387,15 @@ def _stale(systems: Sequence[StoredSystem]) -> list[str]:
     return sentences
 
 
-def _grouped(scores: Scores, segments: Document) -> tuple[Queries | None, list[By]]:
-    """Return the queries with their segment columns, and the columns to group by."""
+def _has_ranges(report: Document) -> bool:
+    """Return whether a saved report has ranges over unjudged items."""
+    return any(row.get("bounds") for row in report.get("comparisons", ()))
+
+
+def _grouped(
+    scores: Scores, segments: Document, texts: Sequence[str]
+) -> tuple[Queries | None, list[By]]:
+    """Return the queries with texts and segment columns, and the columns to group by."""
     columns = [
         pl.Series(
             name,
@@ -373,10 +411,11 @@ def _grouped(scores: Scores, segments: Document) -> tuple[Queries | None, list[B
     ]
     names = {column.name for column in columns}
     by = [grouping for grouping in map(By.parse, segments) if names.issuperset(grouping.columns)]
-    if not by:
+    if not by and not any(texts):
         return None, []
     ids = scores.table["query_id"]
-    return Queries(pl.DataFrame([ids, pl.Series("text", [""] * len(ids)), *columns])), by
+    text = pl.Series("text", texts or [""] * len(ids), dtype=pl.String)
+    return Queries(pl.DataFrame([ids, text, *columns])), by
 
 
 def _classes(system: StoredSystem) -> list[int]:
