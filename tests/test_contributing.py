@@ -14,17 +14,11 @@ PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 MEASURE, ANALYSIS, COMMAND = (
     textwrap.dedent(code) for code in re.findall(r"^ *```python\n(.*?)^ *```$", PAGE, re.M | re.S)
 )
+# The command stands in a module that has these.
 IMPORTS = """\
 from __future__ import annotations
-from collections.abc import Mapping
-from typing import Any
 import karat
-from karat.analysis import Analysis, stage_runs
-from karat.evaluation.top_lists import kept_lists
 from karat.cli.analyze import AnalysedRuns, PageOptions, command
-from karat.evaluation.evaluation import Evaluation
-from karat.evaluation.report_text import counts_lines
-from karat.pages.page import Page, Section, table
 """
 
 
@@ -34,7 +28,8 @@ def test_the_measure_is_that_of_the_kernels():
 
 def test_the_analysis_and_its_command_work(tmp_path, monkeypatch, capsys):
     made: dict[str, object] = {"__name__": "karat"}
-    exec(IMPORTS + ANALYSIS, made)
+    exec(ANALYSIS, made)
+    exec(IMPORTS, made)
     monkeypatch.setattr(karat, "ties", made["ties"], raising=False)
     (tmp_path / "run.trec").write_text(
         "q1 Q0 a 1 3 x\nq1 Q0 b 2 3 x\nq2 Q0 c 1 3 x\nq2 Q0 b 2 2 x\nq3 Q0 a 1 1 x\n"
@@ -44,10 +39,10 @@ def test_the_analysis_and_its_command_work(tmp_path, monkeypatch, capsys):
     (system,) = karat.ties(karat.Evaluation("qrels.txt"), "run.trec").to_dict()["systems"]
     assert (system["queries"], system["tied"]) == (3, 1)
     monkeypatch.setattr("karat.cli.command.COMMANDS", {})
-    exec(IMPORTS + COMMAND, made)
+    exec(COMMAND, made)
     assert made["ties"].run("ties", ["run.trec", "--gold", "qrels.txt"]) == 0
     printed = capsys.readouterr().out
-    assert "Ties at rank 1" in printed or "tied" in printed
+    assert printed.startswith("1 query has a tie at rank 1\n")
     assert "3 of 3 queries scored" in printed
 
 

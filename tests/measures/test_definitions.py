@@ -366,3 +366,23 @@ def test_a_threshold_of_its_own_is_not_called_rel():
     with pytest.raises(TypeError, match="Strong: rel comes from the profile"):
         register("Strong", cutoff="must")(strong)
     assert "Strong" not in MEASURES
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"unjudged": "risin"}, "Odd: unjudged is 'risin'; it can be rising, sum, gold"),
+        ({"better": "low"}, "Odd: better is 'low'; it can be higher, lower, none"),
+        ({"cutoff": "maybe"}, "Odd: cutoff is 'maybe'; it can be must, may"),
+        ({"gold": "some"}, "Odd: gold is 'some'; it can be relevant, graded"),
+        ({"needs": ("list",), "unjudged": "sum"}, "Odd: a range is computed from judged hits"),
+        ({"needs": ("corpus",)}, "Odd: needs is .'corpus'.; it can be list, docs"),
+    ],
+)
+def test_a_measure_with_a_word_that_nobody_reads_is_refused(declared, message):
+    def odd(r, k):
+        """Nothing."""
+
+    with pytest.raises(TypeError, match=message):
+        register("Odd", **declared)(odd)
+    assert "Odd" not in MEASURES

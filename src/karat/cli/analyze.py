@@ -81,9 +81,7 @@ def _forms(*names: str) -> list[Form]:
     from karat.reports.outputs import Form
 
     known = {
-        "csv": Form(
-            "csv", ".csv", "one row per system, segment, measure and k", "karat.pages.result.to_csv"
-        ),
+        "csv": Form("csv", ".csv", "the table of the numbers", "karat.pages.result.to_csv"),
         "png": Form("png", ".png", "the charts as a picture", "karat.pages.result.to_png"),
         "svg": Form("svg", ".svg", "the charts as a drawing", "karat.pages.result.to_svg"),
         "misses": Form(

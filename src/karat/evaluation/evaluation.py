@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -320,12 +320,12 @@ class Evaluation(AbstractContextManager["Evaluation"]):
                 )
             )
         self.fields.check()
-        ranges = tuple(result[3] for result in results)
+        ranges = tuple(result.ranges for result in results)
         return ScoredRuns(
             self,
-            [result[0] for result in results],
-            tuple(result[1] for result in results if result[1] is not None),
-            tuple(result[2] for result in results if result[2] is not None),
+            [result.scores for result in results],
+            tuple(result.staged for result in results if result.staged is not None),
+            tuple(result.labelled for result in results if result.labelled is not None),
             ranges=ranges,
             strict_bounds=strict_bounds,
             why_no_ranges=_TOO_MANY if bounds is None and None in ranges else None,
@@ -442,11 +442,10 @@ class Evaluation(AbstractContextManager["Evaluation"]):
 
     def _score_run(
         self, run: Any, keep: int, *, stages: bool, bounds: bool | None, small: int
-    ) -> tuple[Scores, Staged | None, Scores | None, ScoreRanges | None]:
-        """Return the scores of a run, its stages, its scores with a judge's labels, its ranges.
+    ) -> _ScoredRun:
+        """Score one run; ``bounds`` is None for ranges only where the run is small.
 
-        ``bounds`` is None for ranges only where the run is small. A run of at most ``small`` bytes
-        is read without Polars where that is possible.
+        A run of at most ``small`` bytes is read without Polars where that is possible.
         """
         opened = self.open(run)
         labelled = staged = ranges = None
@@ -474,7 +473,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
             from karat.evaluation.bounds import ranges_of
 
             ranges = ranges_of(replace(scores, lists=lists), self.prepared)
-        return scores, staged, labelled, ranges
+        return _ScoredRun(scores, staged, labelled, ranges)
 
     def _score_lists(self, run: Run | Blocks, keep: int, small: int) -> Scores:
         """Score the final lists of a run, small files of text without Polars."""
@@ -534,6 +533,15 @@ def _needs_lists(option: str) -> UsageError:
 @contextmanager
 def _no_progress(names: Sequence[str]) -> Iterator[Callable[[str], None]]:
     yield lambda name: None
+
+
+class _ScoredRun(NamedTuple):
+    """The scores of one run, its stages, its scores with a judge's labels, and its ranges."""
+
+    scores: Scores
+    staged: Staged | None
+    labelled: Scores | None
+    ranges: ScoreRanges | None
 
 
 @dataclass(frozen=True, eq=False)

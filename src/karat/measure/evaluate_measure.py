@@ -71,19 +71,18 @@ def gold_for(measure: Measure) -> str:
 def worst_of(measure: Measure, empty: Ranked, gold: Prepared) -> Values:
     """Return the value of queries without an answer: 0, or 1 for a rate that should be low."""
     definition = measure.definition
-    worst = np.full(empty.n, definition.worst if definition.better != "none" else np.nan)
     if definition.name == "FalseEvidence":
         return np.where(empty.target.no_answer, np.inf, np.nan)
+    if definition.better == "none":
+        # A description of lists has no worst value: an empty list is described as it is.
+        return np.full(empty.n, np.nan) if definition.needs else values_of(measure, empty, gold)
     apart = gold.conventions.empty_gold == "apart"
     nothing = _without_gold(measure, empty.target, gold) & apart
-    if definition.needs or measure.arguments.get("of") == "corpus" or definition.name == "EL_F1":
-        # What an answer is compared with, where queries bring it.
-        columns = {"Fresh": empty.target.as_of, "EL_F1": empty.target.entities}
-        column: Sequence[object] = columns.get(measure.name) or [True] * empty.n
-        absent = np.array([value is None or value == "" for value in column], dtype=bool)
-        return np.where(nothing | absent, np.nan, worst)
-    values = values_of(measure, empty, gold)
-    return np.where(np.isnan(values) & ~nothing, worst, values)
+    # What an answer is compared with, where queries bring it.
+    columns = {"Fresh": empty.target.as_of, "EL_F1": empty.target.entities}
+    column: Sequence[object] = columns.get(measure.name) or [True] * empty.n
+    absent = np.array([value is None or value == "" for value in column], dtype=bool)
+    return np.where(nothing | absent, np.nan, definition.worst)
 
 
 def tie_sensitive(measure: Measure, conventions: Conventions) -> bool:

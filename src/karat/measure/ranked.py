@@ -258,6 +258,11 @@ def is_budget(k: Cut) -> bool:
     return isinstance(k, str) and k.endswith("tok")
 
 
+def cut_of_gold(k: Cut) -> Cut:
+    """Return a cut-off for what is computed from gold alone: tokens do not cut an ideal list."""
+    return None if is_budget(k) else k
+
+
 def ideal_of(target: Target, depth: int | None = None) -> Ranked:
     """Return the best list there could be, to a depth: all gold, and nothing else."""
     ideal = target.ideal

@@ -6,11 +6,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from karat.measure.aggregates import Evidence, Values, mean
 
 Better = Literal["higher", "lower", "none"]
+Cutoff = Literal["must", "may", "none", "recall", "path"]
+NeededGold = Literal["relevant", "graded", "any", "none"]
 Need = Literal["list", "docs", "texts", "versions"]
 
 # What judging further items can do to a measure. "rising": a relevant item within the cut-off
@@ -43,16 +45,35 @@ class Definition:
     function: Callable[..., Values]
     parameters: Mapping[str, Any]
     better: Better = "higher"
-    cutoff: Literal["must", "may", "none", "recall", "path"] = "may"
+    cutoff: Cutoff = "may"
     ceiling: Literal["ideal", "k"] | float | None = "ideal"
     needs: tuple[Need, ...] = ()
-    gold: Literal["relevant", "graded", "any", "none"] = "relevant"
+    gold: NeededGold = "relevant"
     number: Callable[[Values, Evidence], float | None] = mean
     evidence: Callable[..., Evidence] | None = None
     settle: Callable[..., Values] | None = None
     aliases: tuple[str, ...] = ()
     bounded: bool = True
     unjudged: str = NO_RANGE
+
+    def __post_init__(self) -> None:
+        """Refuse a declaration with a word that nobody would read."""
+        for field, words in (("better", Better), ("cutoff", Cutoff), ("gold", NeededGold)):
+            if getattr(self, field) not in get_args(words):
+                self._refuse(field, get_args(words))
+        if unknown := set(self.needs) - set(get_args(Need)):
+            self._refuse("needs", get_args(Need), f"{sorted(unknown)}")
+        if self.unjudged not in RANGES and "{}" not in self.unjudged:
+            self._refuse("unjudged", (*RANGES, "a reason with {} for the measure"))
+        if self.needs and self.unjudged in RANGES:
+            raise TypeError(
+                f"{self.name}: a range is computed from judged hits alone; with needs={self.needs},"
+                " unjudged= says why there is none"
+            )
+
+    def _refuse(self, field: str, words: tuple[str, ...], value: str | None = None) -> None:
+        value = value or repr(getattr(self, field))
+        raise TypeError(f"{self.name}: {field} is {value}; it can be {', '.join(words)}")
 
     @property
     def about(self) -> str:

@@ -21,6 +21,7 @@ from karat.measure.ranked import (
     Ranked,
     add_up,
     at_ranks,
+    cut_of_gold,
     is_budget,
     ratio,
 )
@@ -82,10 +83,7 @@ def dcg(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
 
 def _ideal_dcg(r: Ranked, k: Cut, gain: Gain) -> Values:
     entries, worth = best_first(r.target.ideal, gain)
-    # A budget of tokens does not cut the ideal list.
-    return entries.sum(
-        r.top(None if is_budget(k) else k, entries), worth / at_ranks("log2", entries.rank)
-    )
+    return entries.sum(r.top(cut_of_gold(k), entries), worth / at_ranks("log2", entries.rank))
 
 
 @measure("nDCG", gold="graded", aliases=("ndcg_cut",), unjudged="ndcg")
@@ -103,7 +101,7 @@ def cumulated_gain(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
     """The sum of the gains in the top k."""
     if r.is_ideal:
         entries, worth = best_first(r.target.ideal, gain)
-        return entries.sum(r.top(None if is_budget(k) else k, entries), worth)
+        return entries.sum(r.top(cut_of_gold(k), entries), worth)
     return r.hits.sum(r.top(k), gains(r.hits, gain))
 
 
@@ -203,7 +201,7 @@ def average_precision(
     precisions = r.hits.so_far(mask) / r.hits.rank
     gold = r.target.relevant(rel)
     if norm == "k":
-        gold = np.minimum(gold, r.limit(None if is_budget(k) else k))
+        gold = np.minimum(gold, r.limit(cut_of_gold(k)))
     return ratio(r.hits.sum(mask, precisions), gold)
 
 
