@@ -41,7 +41,7 @@ class Analysis(AnalysisResult):
         if counts and not any(
             count["scored"] + count["no_answer"] + count["empty_gold"] for count in counts
         ):
-            return "not one query could be scored"
+            return "no query could be scored"
         partial = [label(system["name"]) for system in systems if system.get("partial")]
         return f"too many calls of {', '.join(partial)} failed" if partial else None
 

@@ -110,7 +110,7 @@ class Chunks(Result):
         if all(chunking.index_bytes is None for chunking in self.chunkings):
             grid = [row[:-1] for row in grid]
         empty, all_documents = self.chunkings[0].empty_documents, self.chunkings[0].documents
-        note = f"{empty:,} of {plural(all_documents, 'document')} without text, hence no chunk"
+        note = f"{empty:,} of {plural(all_documents, 'document')} without text, so without chunks"
         return Page("Chunkings", blocks=[Section("", grid, [note] if empty else [])])
 
 
@@ -155,7 +155,7 @@ def chunks(
     if queries is not None:
         task = _task(queries, gold, retriever or RETRIEVER, measures, settings or {})
     elif write is None or gold or retriever or measures or settings:
-        raise UsageError("give queries to compare chunkings, or write to keep one's chunks")
+        raise UsageError("give queries to compare chunkings, or write to save the chunks of one")
     corpus = read_corpus(docs)
     if task is not None:
         _check_gold(task.gold, corpus)
@@ -178,7 +178,7 @@ def chunks(
 def _check_writing(path: str, inputs: Sequence[str | None], chunkers: Sequence[str]) -> None:
     """Refuse a file that the chunks cannot be written to."""
     if len(chunkers) != 1:
-        raise UsageError("write keeps the chunks of one chunker; name one chunker")
+        raise UsageError("write saves the chunks of one chunker; name one chunker")
     if path == "-":
         return
     if format_for_writing(path, "corpus", None).name not in _EVERY_COLUMN:
@@ -212,7 +212,7 @@ def _check_gold(gold: Gold, docs: Corpus) -> None:
     """Refuse gold that is not spans, or spans outside the documents."""
     frame, where = gold.frame, gold.source.name
     if not frame.height:
-        raise InputError("holds not one span; there is nothing to find", where=where)
+        raise InputError("holds no span; there is nothing to find", where=where)
     spans = frame if "start" in frame.columns else frame.with_columns(start=pl.lit(None))
     others = spans.filter(pl.col("start").is_null())
     if others.height:
@@ -230,8 +230,8 @@ def _check_gold(gold: Gold, docs: Corpus) -> None:
     if lost.height:
         few = ", ".join(map(repr, lengths["item_id"][:3]))
         raise InputError(
-            f"document {lost['item_id'][0]!r} is not among those of {docs.source.name}, which are"
-            f" called {few}; gold must name them alike",
+            f"document {lost['item_id'][0]!r} is not in {docs.source.name}, whose documents are"
+            f" called {few}; gold must use the same names",
             where=where,
         )
     beyond = placed.filter(pl.col("end") > pl.col("length"))
@@ -239,7 +239,7 @@ def _check_gold(gold: Gold, docs: Corpus) -> None:
         doc, start, end, length = beyond.select("item_id", "start", "end", "length").row(0)
         raise InputError(
             f"the span {doc}:{start}-{end} ends after its document, which has {length:,}"
-            " characters; mark it again on the text as it is",
+            " characters; mark it again in the current text",
             where=where,
         )
 

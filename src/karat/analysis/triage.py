@@ -52,7 +52,7 @@ Row = Mapping[str, Any]
 # Columns in which an eval set has notes on a query for its readers.
 _NOTES = ("notes", "note")
 # Why there is no list, where the log gives no reason; an empty answer has none.
-_UNANSWERED = {"failed": "the call failed", "missing": "the run has no answer to it"}
+_UNANSWERED = {"failed": "the call failed", "missing": "the run has no answer for it"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,7 +96,7 @@ def triage(
     else:
         chosen, *more = parse_measures([measure], conventions=conventions)
         if more:
-            several = f"one measure makes queries bad, not {1 + len(more)}"
+            several = f"one measure selects the bad queries, not {1 + len(more)}"
             raise UsageError(f"{several}; give -m one of them")
     keep = max(KEEP, thresholds.miss, thresholds.far)
     staged_runs = stage_runs(evaluation, [run], [chosen], keep=keep, of_stages=[])
@@ -159,7 +159,7 @@ class QueryInspector:
         final, name = self.staged.final, str(self.measure)
         better = self.measure.definition.better
         if better == "none":
-            raise UsageError(f"{name} has no better and worse; choose another measure")
+            raise UsageError(f"{name} ranks no query as worse; choose another measure")
         if (lacks := final.lacks.get(name)) is not None:
             raise MissingInputError(f"{name} is not measured: {lacks}")
         values = final.values(name) * (1 if better == "higher" else -1)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class AnalysedRuns(ScoringOptions):
     """Runs to look into, and what they are scored against."""
 
-    runs: list[str] = argument("RUN...", "Runs to look into; - reads standard input.")
+    runs: list[str] = argument("RUN...", "Runs to analyze; - reads standard input.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def sweep(
     measures: list[str] | None = option(
         "-m, --measure",
         "MEASURE",
-        "What to follow over k, without a cut-off, such as 'R, RR'; repeatable. Default: R and"
+        "Measures to plot over k, without a cut-off, such as 'R, RR'; repeatable. Default: R and"
         " the profile's nDCG.",
     ),
     ks: str | None = option(
@@ -114,7 +114,7 @@ def sweep(
     flat: float = option(
         "--flat",
         "SHARE",
-        "What a larger k may still add where a curve counts as flat, as a share of its highest"
+        "A curve is flat where no larger k adds more than this share of its highest"
         " value. Default: 0.02.",
         0.02,
         least=0,
@@ -123,13 +123,13 @@ def sweep(
     budget: str | None = option(
         "--budget",
         "WHAT",
-        "What to show beside the curve: tokens (the default with --corpus), or the latency of a"
+        "The budget to show with the curve: tokens (the default with --corpus), or the latency of a"
         " stage, such as latency.total.",
     ),
 ) -> int:
     """Show how measures change with the cut-off: where they level off, and what k costs.
 
-    Exits with 3 when not one query or cut-off could be measured.
+    Exits with 3 when no query or cut-off could be measured.
 
     Examples:
       karat sweep bm25.trec --gold qrels.txt
@@ -148,7 +148,7 @@ def sweep(
 class TriagedRun(InputOptions):
     """One run to look into."""
 
-    runs: list[str] = argument("RUN...", "The run to look into; - reads standard input.")
+    runs: list[str] = argument("RUN...", "The run to analyze; - reads standard input.")
 
 
 @command("triage")
@@ -159,7 +159,7 @@ def triage(
     measure: str | None = option(
         "-m, --measure",
         "MEASURE",
-        "What makes a query bad. Default: the profile's first, such as nDCG@10.",
+        "The measure that selects bad queries. Default: the profile's first, such as nDCG@10.",
     ),
     worst: int = option("--worst", "N", "How many queries to show. Default: 20.", 20),
     query: list[str] | None = option(
@@ -183,7 +183,7 @@ def triage(
     """
     if len(inputs.runs) > 1:
         raise UsageError(
-            f"triage looks into one run, not {len(inputs.runs)}; give one of them, or compare two"
+            f"triage takes one run, not {len(inputs.runs)}; give one of them, or compare two"
             " with karat compare"
         )
     outputs = output.parse(inputs.files(), *_forms("misses"))
@@ -242,10 +242,10 @@ def stages(
     measures: list[str] | None = option(
         "-m, --measure",
         "MEASURE",
-        "What stages are compared by; the first decides; repeatable. Default: nDCG, P, R and RR"
+        "Measures to compare stages by; the first decides; repeatable. Default: nDCG, P, R and RR"
         " at k.",
     ),
-    k: int = option("-k", "K", "How many of the top items count in the end. Default: 5.", 5),
+    k: int = option("-k", "K", "How many top items of the final list count. Default: 5.", 5),
     depth: int = option(
         "--depth", "N", "How deep raw lists are searched for gold. Default: 50.", 50
     ),
@@ -350,12 +350,12 @@ def chunks(
     measures: list[str] | None = option(
         "-m, --measure",
         "MEASURE",
-        "What to report; the first decides; repeatable. Default: R@5, DistinctDocs@5.",
+        "Measures to report; the first decides; repeatable. Default: R@5, DistinctDocs@5.",
     ),
     settings: list[str] | None = SETTINGS,
     seed: str | None = SEED,
     write: str | None = option(
-        "--write", "FILE", "Keep the chunks of the one chunker as a corpus."
+        "--write", "FILE", "Save the chunks of the only chunker as a corpus."
     ),
 ) -> int:
     """Cut documents in several ways, search the chunks, and compare with the first way.
@@ -426,16 +426,16 @@ def stress(
     queries: str | None = QUERIES,
     corpus: str | None = CORPUS,
     insert: int | None = option(
-        "--insert", "N", "Put N hard negatives in. Default: 3.", most=10_000
+        "--insert", "N", "Insert N hard negatives. Default: 3.", most=10_000
     ),
-    at: str | None = option("--at", "RANKS", "Where, as in 1,2,3. Default: on top."),
+    at: str | None = option("--at", "RANKS", "Their ranks, as in 1,2,3. Default: the top ranks."),
     negatives: str | None = option(
         "--negatives",
         "own|bm25",
         "The eval set's own, or the best by BM25 that are not gold. Default: own if any.",
     ),
     drop: list[str] | None = option(
-        "--drop", "N|gold", "Take the first N out, or the best gold; repeatable."
+        "--drop", "N|gold", "Remove the first N items, or the best gold; repeatable."
     ),
     shuffle: bool = flag("--shuffle", "Put the list in random order."),
     truncate: list[str] | None = option("--truncate", "N", "Leave only the first N; repeatable."),
@@ -448,12 +448,12 @@ def stress(
     measures: list[str] | None = option(
         "-m, --measure",
         "MEASURE",
-        "What may drop; the first decides; repeatable. Default: nDCG@5, R@5, RR@10.",
+        "Measures that may drop; the first decides; repeatable. Default: nDCG@5, R@5, RR@10.",
     ),
     profile: str | None = option(
         "--profile",
         "NAME",
-        "The reading of measures and gaps. Default: the karat.yaml's, else karat.",
+        "Conventions for measures and gaps. Default: the karat.yaml's, else karat.",
     ),
     settings: list[str] | None = SETTINGS,
     by: list[str] | None = BY,
@@ -468,7 +468,7 @@ def stress(
     top. Of a karat.yaml's systems the retrieved list is damaged and all later stages run again.
     A run cannot be reranked: there the list itself is damaged, and the output says so.
 
-    Exits with 3 when not one query could be measured before and after.
+    Exits with 3 when no query could be measured before and after.
 
     Examples:
       karat stress karat.yaml --system hybrid

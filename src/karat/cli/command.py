@@ -267,7 +267,7 @@ def whole(shown: str, text: str, limits: Parameter) -> int:
         return int(text)
     more = f", or {limits.otherwise}" if limits.otherwise else ""
     raise UsageError(
-        f"{shown} is {text!r}; it is a whole number from {limits.least:,} to {limits.most:,}{more}"
+        f"{shown} is {text!r}; give a whole number from {limits.least:,} to {limits.most:,}{more}"
     )
 
 

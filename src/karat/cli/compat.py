@@ -30,17 +30,17 @@ def ab(
     ),
     config_a: str = option("--configA", "FILE", "The baseline's config, as YAML.", REQUIRED),
     config_b: str = option("--configB", "FILE", "The candidate's config, as YAML.", REQUIRED),
-    k: int = option("--k", "N", "How much of each list counts, from 1.", 10, most=10**9),
-    out: str = option("--out", "FILE", "Where the JSON goes.", REQUIRED),
-    csv: str | None = option("--csv", "FILE", "Where a table by query goes as well."),
+    k: int = option("--k", "N", "The cut-off of each list, from 1.", 10, most=10**9),
+    out: str = option("--out", "FILE", "The JSON file to write.", REQUIRED),
+    csv: str | None = option("--csv", "FILE", "Also write a table by query to this file."),
     emit_traces: bool = flag(
         "--emit-traces", "Append a trace of each query, where a config allows it."
     ),
     trace_dir: str | None = option(
-        "--trace-dir", "DIR", "Where traces go, instead of the config's."
+        "--trace-dir", "DIR", "The folder for traces, instead of the config's."
     ),
-    run_a: str | None = option("--runA", "FILE", "What A returned elsewhere, instead of --corpus."),
-    run_b: str | None = option("--runB", "FILE", "What B returned elsewhere, instead of --corpus."),
+    run_a: str | None = option("--runA", "FILE", "A run of A made elsewhere, instead of --corpus."),
+    run_b: str | None = option("--runB", "FILE", "A run of B made elsewhere, instead of --corpus."),
     as_json: bool = flag("--json", "Print the same document, and nothing else, to stdout."),
     quiet: bool = flag("--quiet", "Print neither the table nor progress."),
 ) -> int:
@@ -107,7 +107,7 @@ def story(
         "vsa",
     ),
     dim: int | None = option(
-        "--dim", "N", "How long the vectors of vsa are. Default: 1000.", most=100_000
+        "--dim", "N", "The number of dimensions of vsa's vectors. Default: 1000.", most=100_000
     ),
     seed: int | None = option(
         "--seed",
@@ -122,7 +122,7 @@ def story(
     ),
     as_json: bool = flag("--json", "Print the result object, not a table."),
     quiet: bool = QUIET,
-    lenient: bool = flag("--lenient", "Read on where a line of the story is broken."),
+    lenient: bool = flag("--lenient", "Continue after a broken line of the story."),
 ) -> int:
     """Measure how well the scenes of a CNL story are found: MRR above 0.6 passes.
 

@@ -30,9 +30,9 @@ def search(
     ),
     resume: bool = flag("--resume", "Resume an interrupted log, and retry failed calls."),
     restart: bool = flag("--restart", "Delete an interrupted log and start over."),
-    limit: int | None = option("--limit", "N", "Ask only the first N queries.", most=10**9),
+    limit: int | None = option("--limit", "N", "Run only the first N queries.", most=10**9),
     only: list[str] | None = option(
-        "--filter", "COLUMN=VALUE", "Ask only queries with this value; repeatable."
+        "--filter", "COLUMN=VALUE", "Run only queries with this value; repeatable."
     ),
     concurrency: int | None = option("--concurrency", "N", "How many calls run at once.", most=256),
     rate: float | None = option(
@@ -111,12 +111,12 @@ def search(
 @command("convert")
 def convert(
     *,
-    source: str = argument("IN", "What to read; - is standard input."),
-    target: str = argument("OUT", "Where to write; - prints."),
+    source: str = argument("IN", "The input file; - is standard input."),
+    target: str = argument("OUT", "The output file; - prints."),
     kind: str | None = option(
         "--kind",
         "KIND",
-        "What IN holds: run, gold, queries or corpus. Default: detected from IN and OUT.",
+        "The kind of IN: run, gold, queries or corpus. Default: detected from IN and OUT.",
     ),
     from_format: str | None = option("--from", "FORMAT", "IN's format. Default: detected."),
     to_format: str | None = option("--to", "FORMAT", "OUT's format. Default: by its suffix."),
@@ -183,7 +183,7 @@ def schema(  # noqa: C901 -- each branch refuses options that contradict each ot
         "FILE...", "With --check: the logs; - is standard input.", None
     ),
     check: bool = flag("--check", "Check files line by line instead of printing the schema."),
-    output: str | None = option("-o, --output", "FILE", "Write the schema there; - prints it."),
+    output: str | None = option("-o, --output", "FILE", "The file to write; - prints the schema."),
     as_json: bool = flag("--json", "Print the list, or the result of a check, as JSON."),
     quiet: bool = flag("--quiet", "With --check: print nothing; only set the exit code."),
 ) -> int:

@@ -21,15 +21,15 @@ from karat.cli.options import (
 )
 from karat.errors import UsageError
 
-CONFIG = argument("CONFIG", "The karat.yaml. Default: that of this folder.", None)
-SYSTEMS = option("--system", "NAME", "Ask only this system; repeatable.")
+CONFIG = argument("CONFIG", "The karat.yaml. Default: the one in this folder.", None)
+SYSTEMS = option("--system", "NAME", "Run only this system; repeatable.")
 
 
 @command("eval")
 def evaluate(inputs: ReportOptions, output: OutputOptions, saving: SavingOptions) -> int:
     """Score one or many runs against gold.
 
-    Exits with 1 when a gate fails, with 3 when one cannot be judged or not one query could be
+    Exits with 1 when a gate fails, with 3 when one cannot be judged or no query could be
     scored.
 
     Examples:
@@ -53,7 +53,7 @@ def evaluate(inputs: ReportOptions, output: OutputOptions, saving: SavingOptions
 class ComparedRuns(ReportOptions):
     """The baseline and the runs that are compared with it."""
 
-    runs: list[str] = argument("RUN...", "The run to compare with, then the others.")
+    runs: list[str] = argument("RUN...", "The baseline run, then the others.")
 
 
 @command("compare")
@@ -88,7 +88,7 @@ def compare(
     """
     rule, systems = decided_by.rule(), len(inputs.runs) + (baseline is not None)
     if systems < 2:
-        raise UsageError("compare needs two runs at least: the baseline first, then the others")
+        raise UsageError("compare needs at least two runs: the baseline first, then the others")
     outputs = output.parse(inputs, saving, systems=systems, reads_store=baseline is not None)
     forms = output.forms(outputs, saving)
     with inputs.evaluation(forms=forms, primary=rule.primary) as evaluation:
@@ -115,7 +115,7 @@ def run(
     system: list[str] | None = SYSTEMS,
     field: list[str] | None = FIELDS,
     settings: list[str] | None = SETTINGS,
-    fresh: bool = flag("--fresh", "Ask every system again, even where nothing changed."),
+    fresh: bool = flag("--fresh", "Search with every system again, even if nothing changed."),
     no_regression: str | None = NO_REGRESSION,
     require_verdict: bool = REQUIRE_VERDICT,
 ) -> int:

@@ -107,7 +107,7 @@ def pool(
     sample: int | None = option(
         "--sample", "N", "Draw this many pairs of the pool, all equally likely."
     ),
-    include_judged: bool = flag("--include-judged", "Keep pairs that the gold judges."),
+    include_judged: bool = flag("--include-judged", "Include pairs that the gold already judges."),
     bias: bool = flag(
         "--bias",
         "Also report whether the gold is fair to every run: leave-one-run-out, RBP residuals,"
@@ -150,7 +150,7 @@ class JudgeOptions:
     url: str | None = option(
         "--url", "URL", "The base of the endpoint, such as http://127.0.0.1:8080/v1."
     )
-    model: str | None = option("--model", "NAME", "The model, as the endpoint calls it.")
+    model: str | None = option("--model", "NAME", "The model's name at the endpoint.")
     key_env: str | None = option(
         "--key-env",
         "VARIABLE",
@@ -164,7 +164,7 @@ class JudgeOptions:
     body: str | None = option(
         "--body",
         "JSON",
-        "Further fields of every call, such as '{\"top_p\": 0.1}'; null removes one.",
+        "Extra fields for every call, such as '{\"top_p\": 0.1}'; null removes one.",
     )
     judge: str = option(
         "--judge",
@@ -199,9 +199,7 @@ class JudgeOptions:
         least=0,
         most=1,
     )
-    resume: bool = flag(
-        "--resume", "Resume labels that were interrupted, or ask failed pairs again."
-    )
+    resume: bool = flag("--resume", "Resume labels that were interrupted, or retry failed pairs.")
     restart: bool = flag("--restart", "Delete the labels that LABELS holds and start over.")
     cache: str | None = option("--cache", "DIR", "Where judgments are cached. Default: .karat.")
     limit: int | None = option("--limit", "N", "Judge only the first N pairs.")
@@ -256,8 +254,8 @@ def judge(
     if not labels.partial:
         return 0
     notify(
-        f"karat: partial: {labels.failed:,} of {labels.pairs:,} pairs could not be judged; ask"
-        " them again with --resume"
+        f"karat: partial: {labels.failed:,} of {labels.pairs:,} pairs could not be judged;"
+        " retry them with --resume"
     )
     return EXIT_CANNOT_TELL
 
@@ -369,7 +367,7 @@ def next_judgments(
     label can change the verdict. Give the pairs to karat judge or to people, and add their
     labels as one more --gold.
 
-    Exits with 3 when a run did not answer: not one query, or too few by its own log.
+    Exits with 3 when a run did not answer: no query, or too few by its own log.
 
     Examples:
       karat next base.trec new.trec --gold qrels.txt

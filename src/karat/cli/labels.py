@@ -90,7 +90,7 @@ def labels_new(
 def labels_import(
     options: LabelOptions,
     *,
-    files: list[str] = argument("FILE...", "Label lines, or gold in any format that is read."),
+    files: list[str] = argument("FILE...", "Label lines, or gold in any supported format."),
     which: str | None = _SET,
     name: str | None = _NAME,
     rater: str | None = option(
@@ -188,7 +188,7 @@ def labels_withdraw(
     *,
     query: str = _QUERY,
     item: str = _ITEM,
-    rater: str = option("--rater", "NAME", "Whose judgment it is.", REQUIRED),
+    rater: str = option("--rater", "NAME", "The rater who judges.", REQUIRED),
     which: str | None = _SET,
 ) -> int:
     """Take back a judgment.
@@ -233,7 +233,7 @@ def labels_export(
         "OUT",
         "Write gold.txt, gold.csv, gold.jsonl, … or FORMAT:OUT, as beir:folder; repeatable.",
     ),
-    strict: bool = flag("--strict", "Refuse to leave ties out."),
+    strict: bool = flag("--strict", "Fail on ties instead of leaving them out."),
 ) -> int:
     """Write gold, or every judgment.
 

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 EXIT_FAILED, EXIT_CANNOT_TELL = 1, 3
 
 # Options that stand alone in several commands.
-QUERIES = option("--queries", "FILE", "Queries with attributes; it says which count.")
+QUERIES = option("--queries", "FILE", "Queries with attributes; only these count.")
 CORPUS = option("--corpus", "FILE", "Items with texts and versions.")
-PROFILE = option("--profile", "NAME", "The reading of measures and gaps.", "karat")
+PROFILE = option("--profile", "NAME", "Conventions for measures and gaps.", "karat")
 SETTINGS = option("--set", "KEY=VALUE", "Change one convention; repeatable.")
 FIELDS = option(
     "--field",
     "FIELD=COLUMN",
-    "Read one of karat's fields from a column of yours, such as gold=gold_ids or"
+    "Map a karat field to one of your columns, such as gold=gold_ids or"
     " corpus.item_id=uid; repeatable.",
 )
 BY = option(
@@ -42,7 +42,7 @@ BY = option(
     "COLUMN",
     "Also report each value of it, or of two crossed: 'language*topic'; repeatable.",
 )
-SEED = option("--seed", "N", "What resampling starts from. Default: 0.")
+SEED = option("--seed", "N", "The random seed for resampling. Default: 0.")
 STRICT = flag("--strict", "Refuse an item that a run returns twice for a query.")
 RUN_FORMAT = option("--run-format", "FORMAT", "The format of the runs.")
 GOLD_FORMAT = option("--gold-format", "FORMAT", "The format of the gold.")
@@ -54,7 +54,7 @@ STORE = option(
 NO_REGRESSION = option(
     "--no-regression",
     "WHICH",
-    "What may not get worse: primary (the default), or all measures (profile memory).",
+    "What must not get worse: primary (the default), or all measures (profile memory).",
 )
 REQUIRE_VERDICT = flag("--require-verdict", "Exit with 3 when the verdict is unclear.")
 THRESHOLDS = option(
@@ -62,7 +62,7 @@ THRESHOLDS = option(
     "KEY=VALUE",
     "Change a threshold: what a miss is (miss=5), what counts as low; repeatable.",
 )
-WITHOUT_TEXTS = flag("--without-texts", "Keep pairs without a text, with their ids alone.")
+WITHOUT_TEXTS = flag("--without-texts", "Keep pairs without text, as ids only.")
 
 
 def echo(message: str = "", *, err: bool = False, end: str = "\n") -> None:
@@ -114,7 +114,7 @@ class InputOptions:
     """The runs, what they are scored against, and how it is read."""
 
     runs: list[str] = argument("RUN...", "Runs to score; - reads standard input.")
-    gold: str = option("--gold", "FILE", "The judgments: qrels or any format read.", REQUIRED)
+    gold: str = option("--gold", "FILE", "The judgments: qrels or any supported format.", REQUIRED)
     profile: str = PROFILE
     settings: list[str] | None = SETTINGS
     by: list[str] | None = BY
@@ -174,10 +174,10 @@ class ReportOptions(ScoringOptions):
         "What to report, such as 'nDCG@10, R@{1,5}'; repeatable. Default: the profile's.",
     )
     gates: str | None = option(
-        "--gates", "FILE", "Limits that must hold, as YAML or sentences; else exit 1."
+        "--gates", "FILE", "Gates, as YAML or sentences; exits with 1 if one fails."
     )
     judged: str | None = option(
-        "--judged", "FILE", "A judge's labels: P and nDCG also on gold and labels."
+        "--judged", "FILE", "A judge's labels: also report P and nDCG on gold plus labels."
     )
     human: list[str] | None = option(
         "--human",
@@ -270,8 +270,8 @@ class RuleOptions:
         "What must be beyond the margin: the whole interval, or mean: the change itself.",
         "interval",
     )
-    pairs: str = option("--pairs", "WHICH", "Each with the baseline, or all pairs.", "baseline")
-    correction: str = option("--correction", "NAME", "For several tests: holm or bh.", "holm")
+    pairs: str = option("--pairs", "WHICH", "Compare with the baseline, or all pairs.", "baseline")
+    correction: str = option("--correction", "NAME", "Correct several tests by holm or bh.", "holm")
     detect: float | None = option(
         "--detect", "X", "Report how many queries would detect this change.", least=0, most=1e9
     )
@@ -489,7 +489,7 @@ def _time_of_epoch(text: str) -> str:
         when = datetime.fromtimestamp(int(text), UTC)
     except (ValueError, OverflowError, OSError):
         raise UsageError(
-            f"{_EPOCH} is {text!r}; it is a whole number of seconds since 1970, as date +%s prints"
+            f"{_EPOCH} is {text!r}; give a whole number of seconds since 1970, as date +%s prints"
         ) from None
     return _spelled(when)
 
@@ -502,7 +502,7 @@ def _spelled(when: datetime) -> str:
 class SavingOptions:
     """Options that save a report in a store, with tags."""
 
-    save: bool = flag("--save", "Keep the evaluation in the store.")
+    save: bool = flag("--save", "Save the evaluation in the store.")
     tag: list[str] | None = option(
         "--tag", "TAG", "Save it under this tag, such as main; repeatable."
     )
@@ -530,7 +530,7 @@ class SavingOptions:
         checked_tags(self.tag or [])
         with Store.open(self.store) as opened:
             if not opened.lasting:
-                raise UsageError("a store in memory keeps nothing; name a file")
+                raise UsageError("an in-memory store saves nothing; name a file")
             opened.check()
 
     def keep(self, report: Report, *, skip: str | None = None) -> None:
@@ -539,7 +539,7 @@ class SavingOptions:
         if ids:
             notify(f"saved as {', '.join(map(str, ids))} in {name}")
         else:
-            notify("karat: warning: nothing was saved: not one query could be scored")
+            notify("karat: warning: nothing was saved: no query could be scored")
 
 
 def tell_waiting(name: str) -> None:

@@ -39,7 +39,7 @@ Try next:
 @command("demo")
 def demo(
     *,
-    folder: str = argument("DIR", "Where its files go. Default: karat-demo.", "karat-demo"),
+    folder: str = argument("DIR", "The folder for its files. Default: karat-demo.", "karat-demo"),
     output: list[str] | None = option(
         "-o, --output",
         "OUT",
@@ -92,14 +92,14 @@ def _show_demo(report: karat.Report, recipe: karat.WrittenRecipe) -> None:
     for number, finding in enumerate((report.findings or ())[:_MOST_SHOWN], 1):
         echo(f"  {number}. {finding}")
     echo(f"\nThe report: {place}/out/report.html (open it in a browser)")
-    echo(f"The same in words and as data: {place}/out/report.md, {place}/out/report.json")
+    echo(f"The same as Markdown and JSON: {place}/out/report.md, {place}/out/report.json")
     echo(_NEXT.format(cd=recipe.cd), end="")
 
 
 @command("init")
 def init(
     *,
-    recipe: str | None = argument("RECIPE", "Which recipe; without it, all are listed.", None),
+    recipe: str | None = argument("RECIPE", "The recipe; without one, all are listed.", None),
     folder: str | None = argument("DIR", "The folder. Default: one named like the recipe.", None),
     force: bool = flag("--force", "Replace files that differ."),
     as_json: bool = flag("--json", "Print the recipes, or the files written, as JSON."),
@@ -125,7 +125,7 @@ def init(
         document = done.to_dict()
         lines = [f"  {(done.folder / name).as_posix()}" for name in done.written]
         if done.same:
-            lines.append(f"  {len(done.same):,} files were there already, unchanged")
+            lines.append(f"  {len(done.same):,} files already exist, unchanged")
         lines.append(f"\nnext: {done.cd} && karat run   (see README.md)")
     if as_json:
         echo(json.dumps(document, indent=2, ensure_ascii=False))
@@ -146,20 +146,20 @@ def check(
     output: CheckOutput,
     *,
     config: str | None = argument(
-        "CONFIG", "A karat.yaml. Default: the one here, unless --gold is given.", None
+        "CONFIG", "A karat.yaml. Default: the one in this folder, unless --gold is given.", None
     ),
-    gold: str | None = option("--gold", "FILE", "The judgments: qrels or any format read."),
+    gold: str | None = option("--gold", "FILE", "The judgments: qrels or any supported format."),
     queries: str | None = option("--queries", "FILE", "Queries with texts and attributes."),
     corpus: str | None = CORPUS,
-    gates: str | None = option("--gates", "FILE", "Limits to compare with what can be reached."),
+    gates: str | None = option("--gates", "FILE", "Gates to compare with what can be reached."),
     by: list[str] | None = option("--by", "COLUMN", "Also look for small segments; repeatable."),
-    runs: list[str] | None = option("--run", "RUN", "Two runs, whose difference tells the spread."),
+    runs: list[str] | None = option("--run", "RUN", "Two runs; their difference gives the spread."),
     measures: list[str] | None = option(
         "-m, --measure",
         "MEASURE",
-        "What will be measured; the first tells the spread. Default: the profile's.",
+        "Measures to check; the first gives the spread. Default: the profile's.",
     ),
-    profile: str | None = option("--profile", "NAME", "The reading of measures and gaps."),
+    profile: str | None = option("--profile", "NAME", "Conventions for measures and gaps."),
     settings: list[str] | None = SETTINGS,
     spread: float | None = option(
         "--spread",

@@ -17,10 +17,10 @@ def history(
     store: str | None = STORE,
     system: str | None = option("--system", "NAME", "Only evaluations of this system."),
     tag: str | None = option("--tag", "TAG", "Only evaluations with this tag."),
-    limit: int = option("--limit", "N", "How many to show, the newest of them.", 20, most=10**9),
+    limit: int = option("--limit", "N", "How many to show, newest first.", 20, most=10**9),
     trend: str | None = option("--trend", "MEASURE", "Show one measure over time, with intervals."),
     show: str | None = option("--show", "ID|TAG", "Show one evaluation: by id or tag."),
-    tag_as: str | None = option("--tag-as", "TAG", "Give the evaluation of --show this tag."),
+    tag_as: str | None = option("--tag-as", "TAG", "Add this tag to the evaluation of --show."),
     as_json: bool = flag("--json", "Print as JSON."),
 ) -> int:
     """List saved evaluations, show one of them, or a measure over time.
@@ -88,25 +88,25 @@ def serve(
     *,
     config: str | None = argument(
         "CONFIG",
-        "The karat.yaml whose systems can be asked. Default: that of this folder, if any.",
+        "The karat.yaml whose systems can be searched. Default: the one in this folder, if any.",
         None,
     ),
     store: str | None = STORE,
-    pool: str | None = option("--pool", "FILE", "A pool to be labelled, from karat pool."),
-    host: str = option("--host", "ADDRESS", "Where to listen; others need a token.", "127.0.0.1"),
-    port: str = option("--port", "N", "0 takes a free one.", "8000"),
+    pool: str | None = option("--pool", "FILE", "A pool to label, from karat pool."),
+    host: str = option(
+        "--host", "ADDRESS", "The address to listen on; others need a token.", "127.0.0.1"
+    ),
+    port: str = option("--port", "N", "The port; 0 chooses a free one.", "8000"),
     token: str | None = option(
         "--token",
         "TOKEN",
-        "What visitors must know. Better as $KARAT_TOKEN, which other users cannot see. Default:"
-        " a new one at every start, in the link that is printed.",
+        "The token for visitors. Better as $KARAT_TOKEN, which other users cannot see. Default:"
+        " a new one at every start, in the printed link.",
     ),
-    no_token: bool = flag(
-        "--no-token", "Let every user of this machine in, as reader and as writer."
-    ),
+    no_token: bool = flag("--no-token", "Give every user of this machine read and write access."),
     open_page: bool = flag("--open", "Open the link in your browser."),
     allow_host: list[str] | None = option(
-        "--allow-host", "NAME", "A further name that leads here; repeatable."
+        "--allow-host", "NAME", "Another host name to accept; repeatable."
     ),
     quiet: bool = QUIET,
 ) -> int:

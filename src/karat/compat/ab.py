@@ -318,7 +318,7 @@ def read_queries(path: str) -> Queries:
     """Read query ids and texts, tab-separated without a header; ids must differ."""
     file, table, lines = _read(path, ("query_id", "text"), "queries")
     if [name.lower() for name in table.row(0)] == _HEADER:
-        message = "is a header, and would be searched for like a query; delete this line"
+        message = "is a header, and would be read as a query; delete this line"
         raise InputError(message, where=file.name, line=lines[0])
     return Queries.from_frame(table, lines=lines, source=file.source)
 
@@ -467,7 +467,7 @@ def digest_of_bytes(source: Source) -> str:
     """Return the sha256 of an input; the harness needs one even if it is not a file."""
     digest = source.digest()
     if digest is None:
-        raise InputError("is no file whose bytes could be digested; give a file", where=source.name)
+        raise InputError("is not a file that can be hashed; give a file", where=source.name)
     return digest
 
 

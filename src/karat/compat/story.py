@@ -143,8 +143,7 @@ def quality_of(
             raise UsageError(f"output story: has no {name}={value}; leave out that setting")
     if queries is None:
         raise MissingInputError(
-            "output story: shows what was asked, and the gold holds no texts; "
-            "name the queries: --queries queries.json"
+            "output story: the gold lacks the queries' texts; give --queries queries.json"
         )
     lists = _lists_of(scores)
     scenes = None if corpus is None else frozenset(corpus.frame["item_id"])
@@ -214,7 +213,7 @@ def _refuse_short(
     absent = (query.relevant if scenes is None else query.relevant & scenes) - ranked
     if not absent or (len(ranking) >= k and ranked & query.relevant):
         return
-    enough, hint = "above the number of scenes", "; --corpus tells which there are"
+    enough, hint = "above the number of scenes", "; --corpus names the scenes"
     if scenes is not None:
         enough, hint = f"{len(scenes):,} or more", ""
     raise UsageError(
@@ -256,7 +255,7 @@ class StoryResult(Result):
         if quality.labelled and len(quality.queries) <= _MOST_ROWS:
             rows = list(quality.queries)
         if len(rows) < len(quality.labelled):
-            notes = [f"the {len(rows)} queries that did worst; all are in -o out.json", *notes]
+            notes = [f"the {len(rows)} queries with the worst results; -o out.json has all", *notes]
         return Page(
             title="Retrieval quality of a story",
             headline=[Sentence(verdict, _TONES[quality.passed], [about])],
@@ -323,7 +322,7 @@ def _notes(queries: Sequence[StoryQuery], corpus: Corpus, profile: str) -> Itera
         name: None for query in queries if query.text for name in sorted(query.relevant - scenes)
     }
     if missing:
-        yield f"gold that is no scene, and is never found: {_some(missing)}"
+        yield f"gold that is not a scene, so is never found: {_some(missing)}"
     empty = corpus.frame.filter(corpus.frame["text"].str.strip_chars() == "")["item_id"].to_list()
     if empty and profile == "vsa":
         yield f"scenes without text, which vsa may rank above others: {_some(empty)}"

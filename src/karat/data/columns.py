@@ -142,7 +142,7 @@ def _pandas_column(frame: Any, name: object) -> pl.Series:
 def check_lists(lists: Any, what: str) -> None:
     """Raise UsageError unless the value is a dict of dicts or lists."""
     if not isinstance(lists, Mapping):
-        raise UsageError(f"{what} is made of a dict by query, not of a {type(lists).__name__}")
+        raise UsageError(f"{what} takes a dict by query, not a {type(lists).__name__}")
     for query_id, items in lists.items():
         if isinstance(items, str) or not isinstance(items, Mapping | Collection):
             raise UsageError(

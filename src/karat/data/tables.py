@@ -211,7 +211,7 @@ class Run:
         lists = [not isinstance(items, Mapping) for items in scores.values() if len(items)]
         if any(lists) and not all(lists):
             raise UsageError(
-                "a run is either all {item: score} or all ranked lists; this one mixes"
+                "a run is either all {item: score} or all ranked lists; this one mixes both"
             )
         # If all are empty, empty lists make the run one of ranked lists.
         ranked = any(lists or [not isinstance(items, Mapping) for items in scores.values()])

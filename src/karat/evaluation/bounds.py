@@ -169,7 +169,7 @@ def with_columns(scores: Scores, columns: Mapping[str, Values]) -> Scores:
 def would_enter(count: int) -> str:
     """Return the sentence that judgments could bring so many queries into a mean."""
     queries = plural(count, "query", "queries")
-    return f"{queries} without relevant gold would take part once a judgment brings some"
+    return f"{queries} without relevant gold would count once a judgment adds some"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +231,14 @@ def stability_of(
         margins += [rule.margin_for(float(end[known].mean())) for end in ends]
     settled = _is_settled(now, (worst, now, best), holds, min(margins), max(margins))
     if settled:
-        because = f"the verdict is {now.verdict} whatever the unjudged items are"
+        because = f"the verdict is {now.verdict} however the unjudged items are judged"
     else:
         because = (
             f"the verdict is {now.verdict} now, {worst.verdict} under the worst labels and"
             f" {best.verdict} under the best"
         )
         if now.verdict == worst.verdict == best.verdict:
-            because += "; the margin is a share of the baseline's mean, which they move"
+            because += "; the margin is a share of the baseline's mean, which they change"
     return VerdictStability(
         now=now.verdict,
         at_worst=worst.verdict,

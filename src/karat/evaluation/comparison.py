@@ -399,7 +399,7 @@ class _Paired:
         """Test percentiles and other numbers that are no means of the queries' values."""
         if any(len(side.runs) > 1 for side in self.sides):
             # A query's mean over runs has neither the runs' number nor their spread.
-            why = "a number that is no mean of queries has no test across repeated runs"
+            why = "only means over queries have a test across repeated runs"
             self.row = replace(self.row, power_because=why)
             return
         test = compare_numbers(self.measure, self.a, self.b, self.conventions, self.groups)

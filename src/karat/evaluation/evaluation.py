@@ -395,7 +395,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
     def _ask(self, system: Callable[..., Any]) -> Run:
         """Return what a function from a query's text and k to a ranked list gives."""
         if self.queries is None:
-            raise UsageError("a function is asked the queries' texts; give queries=")
+            raise UsageError("a function needs the queries' texts; give queries=")
         from tempfile import TemporaryDirectory
 
         from karat.formats.readers import read_run
@@ -419,7 +419,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         name, equals, master = engine.partition("=")
         if name != "spark" or (equals and not master.strip()):
             raise UsageError(
-                f"--engine {engine!r} is not known; it is local, spark or spark=MASTER, such "
+                f"--engine {engine!r} is not known; use local, spark or spark=MASTER, such "
                 "as spark=local[4] or spark=spark://host:7077"
             )
         if judged is not None:
@@ -521,7 +521,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         )
 
 
-_ENGINE_WITHOUT_RANGES = "bounds are reported by the local engine, which sees every list"
+_ENGINE_WITHOUT_RANGES = "only the local engine reports bounds: it holds every list"
 MIXTURE = "compare takes runs with their gold, or scores; not a mixture"
 NO_LISTS = "bounds need whole lists, which scores do not have; give the runs"
 

@@ -191,7 +191,7 @@ def _of_mapping(data: dict[Any, Any], place: Place, number: int) -> dict[str, An
     """Return a mapping by the names of ``Gate``."""
     if empty := next((key for key, value in data.items() if value is None), None):
         expected = _EXPECTED.get(empty, "a value")
-        raise place.at(empty).error(f"gate {number}: {empty} is nothing; it must be {expected}")
+        raise place.at(empty).error(f"gate {number}: {empty} is empty; it must be {expected}")
     try:
         form = _GateForm.model_validate(data).model_dump()
     except ValidationError as error:

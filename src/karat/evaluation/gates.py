@@ -223,7 +223,7 @@ def judge_strictly(
         elif not ranges.unjudged:
             return result
         elif all(end.verdict == result.verdict for end in ends):
-            return replace(result, because=f"{result.because}; whatever its unjudged items are")
+            return replace(result, because=f"{result.because}, whatever judgments are missing")
         else:
             unreachable = unreachable and all(end.unreachable for end in ends)
             means = " to ".join(figure(end.mean) for end in ends)
@@ -290,7 +290,7 @@ def _with_column(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> G
         return replace(gate, by=By((fitting[0],)))
     if fitting:
         many = f"{', '.join(fitting)} all have these values; write [{fitting[0]}=VALUE]"
-        raise gate.error(f"the segments {', '.join(gate.values)} are not clear: {many}")
+        raise gate.error(f"the segments {', '.join(gate.values)} are ambiguous: {many}")
     every = list(dict.fromkeys(value for values in names.values() for value in values))
     missing = next((value for value in gate.values if value not in every), gate.values[0])
     raise gate.error(str(unknown("segment", missing, every)))

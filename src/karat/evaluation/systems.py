@@ -121,7 +121,7 @@ def check_comparable(systems: Sequence[ComparedSystem]) -> None:
         if different := differences(first, other):
             raise UsageError(
                 f"{first.system} and {other.system} cannot be compared:"
-                f" {'; '.join(different)}; score both alike"
+                f" {'; '.join(different)}; score both the same way"
             )
 
 
@@ -131,7 +131,7 @@ def differences(a: Scores, b: Scores) -> list[str]:
     if first_ids != second_ids:
         only = sorted(set(first_ids) ^ set(second_ids))
         if not only:
-            return ["their queries stand in different order"]
+            return ["their queries are in a different order"]
         queries = plural(len(only), "query is", "queries are")
         return [f"{queries} in only one of them, such as {only[0]!r}"]
     different = []
@@ -151,7 +151,7 @@ def differences(a: Scores, b: Scores) -> list[str]:
         if len(answered):
             queries = plural(len(answered), "query was", "queries were")
             different.append(
-                f"{queries} answered by one of them only, such as {answered[0]!r}, and missing=skip"
+                f"{queries} answered by only one of them, such as {answered[0]!r}, and missing=skip"
                 " leaves those out of its mean; use --set missing=zero"
             )
     return different

@@ -62,11 +62,11 @@ class Rule:
             raise UsageError("pairs=all brings its own correction; leave correction=bh out")
         if not 0 <= self.margin <= (1.0 if self.margin_kind == "relative" else 1e9):
             raise UsageError(
-                f"margin is {self.margin:g}; it is a share from 0 to 1, such as 0.02 for 2 %, or"
+                f"margin is {self.margin:g}; give a share from 0 to 1, such as 0.02 for 2 %, or"
                 " with margin_kind=absolute a difference of 0 or more"
             )
         if self.detect is not None and not 0 < self.detect < 1e9:
-            raise UsageError(f"detect is {self.detect:g}; it is a difference above 0, such as 0.02")
+            raise UsageError(f"detect is {self.detect:g}; give a difference above 0, such as 0.02")
 
     def margin_for(self, baseline_mean: float) -> float:
         """Return the margin in the measure's own unit."""
@@ -174,13 +174,13 @@ def primary_of(rule: Rule, measures: Sequence[Measure], conventions: Conventions
         if named not in names:
             raise unknown("primary measure", named, names)
         if named not in directed:
-            raise UsageError(f"{named} is neither better high nor low, so it cannot decide")
+            raise UsageError(f"neither higher nor lower is better for {named}, so it cannot decide")
         return Primary(named, "named")
     default = str(parse_measure(PROFILES[conventions.profile].primary, conventions=conventions))
     if default in directed:
         return Primary(default, "profile")
     if not directed:
-        raise UsageError("no measure here is better high or low; name another one to decide")
+        raise UsageError("no measure here has a better direction; name another one to decide")
     note = (
         f"{directed[0]} decides, as the first of the measures: {default}, which decides under the"
         f" profile {conventions.profile}, is not among them"
@@ -191,7 +191,7 @@ def primary_of(rule: Rule, measures: Sequence[Measure], conventions: Conventions
 def judge_row(row: Comparison, rule: Rule, *, alpha: float, identical: bool) -> Comparison:
     """Return the row with its verdict, whether it is a caution or a regression, and why."""
     if row.better == "none":
-        because = f"{row.measure} is neither better high nor low, so there is no verdict"
+        because = f"neither higher nor lower is better for {row.measure}: no verdict"
         return replace(row, because=because)
     # Of equal lists without a value nothing is known either.
     identical = identical and row.delta is not None
@@ -338,7 +338,7 @@ def _why_unclear(row: Comparison, alpha: float) -> str:
     if row.ci is None and row.n < 2:
         return f": {plural(row.n, 'query is', 'queries are')} too few to tell"
     if row.ci is None:
-        missing = "without an interval sameness cannot be shown"
+        missing = "without an interval, equality cannot be shown"
         return f": {row.power_because if row.p is None and row.power_because else missing}"
     if _is_corrected_away(row, alpha):
         return ": unclear, though its interval, which is not corrected, excludes 0"

@@ -58,7 +58,7 @@ def read_label_lines(file: Input) -> Iterator[Label]:
             rater = record.as_id(rater, "rater")
         grade, error = _grade(record), value.get("error")
         if error is not None and not (isinstance(error, str) and error.strip()):
-            raise record.error("error is no text; the reason is expected")
+            raise record.error("error is not text; the reason is expected")
         decided = value.get("source") == ADJUDICATION
         yield Label(record.line or 0, query_id, item_id, grade, error, rater, decided)
 

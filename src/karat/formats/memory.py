@@ -67,8 +67,8 @@ def read_corpus(file: Input) -> Corpus:
         memory, content = test.memory, test.content
         if has_contents and memory is not None and content is None:
             raise test.record.error(
-                f"memory {memory!r} ({test.name}) has no content, others have; "
-                'give it "content", or take it out'
+                f"memory {memory!r} ({test.name}) has no content, but others do; "
+                'give it "content", or remove it'
             )
         if memory is None and content is not None:
             raise test.record.error(
@@ -143,7 +143,7 @@ def _tests(file: Input) -> Iterator[_MemoryTest]:
         if memory is None and not queries:
             raise record.error(
                 f"{name} has neither memory_id nor queries; "
-                'give it a "memory_id" or "generated_queries", or take it out'
+                'give it a "memory_id" or "generated_queries", or remove it'
             )
         if content is not None and not isinstance(content, str):
             raise record.error(f"the content of {name} is {preview(content)}; text is expected")

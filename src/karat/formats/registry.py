@@ -409,7 +409,7 @@ def format_for_writing(path: str | Path, kind: Kind, format: str | None) -> Form
     if name is None:
         *suffixes, last = [suffix for suffix, written in names.items() if written]
         raise UsageError(
-            f"the suffix of {str(path)!r} shows no format for {kind}; "
+            f"the suffix of {str(path)!r} does not determine a format for {kind}; "
             f"end it in {', '.join(suffixes)} or {last} or name its format"
         )
     return FORMATS[name]

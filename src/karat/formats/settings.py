@@ -140,7 +140,7 @@ _PLAIN = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq",
 def _check(node: yaml.Node, name: str, sizes: dict[int, int], parents: set[int]) -> int:
     """Return the number of entries with aliases expanded; refuse what settings must not hold."""
     if id(node) in parents:
-        raise _wrong(node, name, "an alias stands inside of what it stands for")
+        raise _wrong(node, name, "an alias is inside the value that it refers to")
     if id(node) in sizes:
         return sizes[id(node)]
     if node.tag not in _PLAIN:
@@ -173,19 +173,21 @@ def _check_keys(node: yaml.MappingNode, name: str) -> None:
         if not key.value.strip():
             raise _wrong(key, name, f"a key is {key.value!r}; give it a name")
         if key.value in seen:
-            raise _wrong(key, name, f"the key {key.value!r} is there twice; keep one")
+            raise _wrong(key, name, f"the key {key.value!r} occurs twice; keep one")
         seen.add(key.value)
 
 
 def _make_whole(node: yaml.ScalarNode, name: str) -> None:
     """Join the surrogate pairs in which JSON writes some characters; refuse half a pair."""
     if "\0" in node.value:
-        raise _wrong(node, name, "a text holds the character NUL; take it out")
+        raise _wrong(node, name, "a text holds the character NUL; remove it")
     try:
         node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise _wrong(
-            node, name, f"{preview(node.value)} holds half a character; write the whole one"
+            node,
+            name,
+            f"{preview(node.value)} holds half a surrogate pair; write the whole character",
         ) from None
 
 

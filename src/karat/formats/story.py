@@ -65,7 +65,7 @@ def read_story(path: str | Path, *, lenient: bool = False) -> tuple[Corpus, list
     corpus = _corpus_of(story, file, lenient=lenient)
     notes = [f"{file.name}:{line}: {problem}" for line, problem in story.errors]
     if story.implicit:
-        notes.append(f"{file.name}: no group is a scene, so all outside of groups is {WHOLE!r}")
+        notes.append(f"{file.name}: no group is a scene, so all text outside groups is {WHOLE!r}")
     for name in _duplicates(name for name, _ in story.scenes):
         notes.append(f"{file.name}: scene {name!r} occurs more than once; its last text counts")
     return corpus, notes
@@ -101,7 +101,7 @@ def _corpus_of(story: Story, file: Input, *, lenient: bool = False) -> Corpus:
     """Return one item per scene id: at its first position, with its last text."""
     if story.errors and not lenient:
         (line, problem), *more = story.errors
-        remaining = f"; wrong lines in all: {len(more) + 1}" if more else ""
+        remaining = f"; wrong lines in total: {len(more) + 1}" if more else ""
         raise InputError(problem + remaining, where=file.name, line=line)
     if story.implicit and not story.scenes[0][1]:
         raise InputError(
@@ -322,7 +322,7 @@ def _parse(text: str) -> tuple[_Group, list[tuple[int, str]]]:
             if open_groups[-1].name == name and len(open_groups) > 1:
                 open_groups.pop()
             else:
-                errors.append((number, f"group {name!r} ends here but is not the one open"))
+                errors.append((number, f"group {name!r} ends here but is not the open group"))
         elif _PLANNING.fullmatch(" ".join(words)) is None:
             _add(open_groups[-1], tokens, number, errors)
     errors.extend((group.line, f"group {group.name!r} is not closed") for group in open_groups[1:])

@@ -62,7 +62,7 @@ class JsonlCache(Generic[Value]):
             except OSError as error:
                 first = "make room, or " if error.errno in DISK_FULL else ""
                 raise InputError(
-                    f"cannot be written: {error.strerror}; what it holds is kept: "
+                    f"cannot be written: {error.strerror}; its entries are kept: "
                     f"{first}{self._remedy}, then resume with --resume",
                     where=str(self.path),
                 ) from None

@@ -58,7 +58,7 @@ class Journal:
             if not _lock(file):
                 file.close()
                 raise UsageError(
-                    f"{self.part} is being written by another karat; wait until it is done"
+                    f"{self.part} is being written by another karat process; wait until it is done"
                 )
             # Another process may have finished and renamed it between opening and locking.
             if self.part.is_file() and os.path.samestat(os.fstat(file.fileno()), self.part.stat()):

@@ -140,7 +140,7 @@ def calibrate(
     overall = judge_on(pairs)
     where = labels.source.name
     if asked is not None and not overall["pairs"]["both"]:
-        message = f"no pair that judge and people share is of a query in {asked.source.name}"
+        message = f"no pair judged by both the judge and people has a query in {asked.source.name}"
         raise InputError(message, where=where)
     if table is not None and not overall["share"]["judged"]:
         message = f"no label is of an item {place} of {table.source.name} that the gold leaves open"
@@ -277,7 +277,7 @@ def _calibration_page(results: Mapping[str, Any]) -> Page:
         rates.append([name, _measured(rate), f"{rate['n']:,}{' few' if rate['few'] else ''}"])
         if 0 < rate["n"] < FEW:
             only = f"people call only {plural(rate['n'], 'pair')} {kind}"
-            few.append(f"{only}: {name} is hardly known; {FEW} or more would help")
+            few.append(f"{only}: {name} is uncertain; {FEW} or more would help")
     values = zip(_KAPPAS, map(figure, results["kappa"].values()), strict=True)
     kappas = " · ".join(f"{words} {value}" for words, value in values)
     pairs = plural(results["pairs"]["both"], "pair")
@@ -321,8 +321,8 @@ def _pair_lines(results: Mapping[str, Any]) -> Iterator[str]:
     counts = {
         "judged by people only": results["pairs"]["human_only"],
         "by the judge only": results["pairs"]["judge_only"],
-        "failed, which is no grade": results["pairs"]["judge_failed"],
-        "left out, of queries that are not asked": results["pairs"]["left_out"],
+        "failed, so without a grade": results["pairs"]["judge_failed"],
+        "left out: their queries are not among the queries": results["pairs"]["left_out"],
         "labels of the judge below 0: pooled, not judged": results["not_judged"],
     }
     if any(counts.values()):

@@ -259,9 +259,9 @@ def _because(cells: Cells, place: str) -> str:
     if not cells.counted.judged:
         return f"the judge judged nothing {place}"
     if judge.sensitivity is None:
-        return "people call nothing relevant that the judge judged: its sensitivity is not known"
+        return "people found none of the judge's pairs relevant: its sensitivity is unknown"
     if judge.specificity is None:
-        return "people call everything relevant that the judge judged: its specificity is not known"
+        return "people found all of the judge's pairs relevant: its specificity is unknown"
     rates = f"sensitivity {judge.sensitivity:.4f} and specificity {judge.specificity:.4f}"
     return f"the judge is no better than chance: {rates} must add up to more than 1"
 

@@ -166,7 +166,7 @@ def _judge_named(kind: str, options: Mapping[str, Any]) -> Judge:
         except InputError as error:
             raise UsageError(f"--body is {error.what}") from None
         if not isinstance(body, dict):
-            raise UsageError('--body is no JSON object; an example is {"cache_prompt": false}')
+            raise UsageError('--body is not a JSON object; an example is {"cache_prompt": false}')
     names = ("url", "model", "key_env", "rate", "timeout")
     fields = {name: options[name] for name in names if options[name] is not None}
     template = read_prompt(None if prompt is None else os.fspath(prompt))
@@ -410,7 +410,7 @@ class LabelJournal(Journal):
         # Lines that cannot be read, or that are not judged again here, would be lost.
         if sum(len(line.data) for line in lines if line.name in names) < size:
             remedy = "resume it with --resume, " if of_this_run else ""
-            others = f"{self.path} holds labels that are not of this run; choose another name"
+            others = f"{self.path} holds labels of another run; choose another name"
             raise UsageError(f"{others}, {remedy}or replace them with --restart")
         return {}
 

@@ -139,7 +139,7 @@ class AnswerReader:
             detail = self.excerpt(f"{kind or 'no content type'}: {text}")
             return Reply(FailedAnswer("the endpoint did not answer with JSON", detail))
         except ValidationError:
-            reason = "the endpoint's answer is no chat completion"
+            reason = "the endpoint's answer is not a chat completion"
             return Reply(FailedAnswer(reason, self.excerpt(text)))
         return Reply(self._outcome(completion.choices[0]), _tokens(completion.usage))
 
@@ -168,9 +168,9 @@ class AnswerReader:
         except InputError:
             # Half a character cannot be shown as it is.
             shown = content.encode("utf-8", "backslashreplace").decode()
-            return FailedAnswer(_CUT if cut else "the answer is no JSON", self.excerpt(shown))
+            return FailedAnswer(_CUT if cut else "the answer is not JSON", self.excerpt(shown))
         if not isinstance(answer, dict):
-            return FailedAnswer("the answer is no JSON object", self.excerpt(content))
+            return FailedAnswer("the answer is not a JSON object", self.excerpt(content))
         grade, rationale = _grade(answer.get("relevance")), answer.get("rationale")
         if grade is None:
             return FailedAnswer("relevance is not 0, 1 or 2", self.excerpt(content))
@@ -516,7 +516,7 @@ def read_prompt(path: str | Path | None = None) -> Prompt:
     stray = [name for name in places if name not in _PLACEHOLDERS]
     if lacking or stray:
         line = template.count("\n", 0, places[stray[0]]) + 1 if stray else None
-        reason = f"{{{stray[0]}}} is no placeholder" if stray else f"has no {{{lacking[0]}}}"
+        reason = f"{{{stray[0]}}} is not a placeholder" if stray else f"has no {{{lacking[0]}}}"
         raise InputError(
             f"{reason}; a prompt holds {{query}} and {{text}} where they belong",
             where=file.name,

@@ -138,7 +138,7 @@ class LabelSets:
     def _open(self) -> Iterator[Store]:
         with Store.open(self.store, waiting=self.waiting) as store:
             if not store.lasting:
-                raise UsageError("a store in memory keeps nothing; name a file")
+                raise UsageError("an in-memory store saves nothing; name a file")
             try:
                 yield store
             except NoHistoryError as error:

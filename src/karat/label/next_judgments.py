@@ -453,7 +453,7 @@ def _cannot_tell(scores: Sequence[Scores]) -> str | None:
     runs = [(label(run.system), run.counts) for run in scores if not run.counts.scored]
     silent = [name for name, n in runs if n.missing + n.failed_calls >= n.queries]
     if silent:
-        return f"not one query of {' and '.join(silent)} could be scored"
+        return f"no query of {' and '.join(silent)} could be scored"
     partial = [label(run.system) for run in scores if run.partial]
     return f"too many calls of {' and '.join(partial)} failed" if partial else None
 
@@ -474,12 +474,12 @@ def _headline(results: Mapping[str, Any]) -> Iterator[str]:
     elif not unjudged:
         yield f"nothing is left to judge: {state}"
     elif results["settled"]:
-        yield f"stop: {state} whatever the {plural(unjudged, 'other pair is', 'other pairs are')}"
+        yield f"stop: {state} however {plural(unjudged, 'other pair is', 'other pairs are')} judged"
     elif results["next"]:
         chosen = plural(len(results["next"]), "pair")
         yield f"judge {chosen} next, of {unjudged:,} unjudged: {state}"
     else:
-        where = "" if depth is None else f" among the first {depth:,} of a list"
+        where = "" if depth is None else f" in the top {depth:,} of a list"
         yield f"no single judgment{where} would change anything: {state}"
 
 
@@ -551,8 +551,8 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
         yield "the ends are safe limits: no labels lead beyond them, but they may be out of reach"
     if results["next"]:
         yield (
-            "columns: rank by system · chance to be relevant · change of the mean if relevant ·"
-            " chance times the size of that change"
+            "columns: rank by system · chance of being relevant · change of the mean if relevant ·"
+            " expected size of that change"
         )
     conventions = results["conventions"]
     yield (

@@ -232,7 +232,7 @@ def top_hits(
     unknown = sorted({name for block in blocks for name in block.unknown_queries})
     if not len(answered) and not len(failed) and unknown:
         returned, wanted = (" and ".join(map(repr, ids[:2])) for ids in (unknown, query_ids))
-        message = f"has no query that is asked: it has {returned}, and {wanted} are asked"
+        message = f"shares no query with the queries: it has {returned}, they have {wanted}"
         raise InputError(message, where=run.source.name)
     ids = pl.Series("query_id", list(asked.query_ids), dtype=pl.String)
     parts = [pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"rank": pl.Int64})]
@@ -337,7 +337,7 @@ def _texts(frame: pl.DataFrame, key: str, text: str, others: Sequence[str]) -> p
 _GAPS = {
     "missing": ("query missing from the run", "queries missing from the run"),
     "failed_calls": ("failed call", "failed calls"),
-    "not_asked": ("query in the run but not asked", "queries in the run but not asked"),
+    "not_asked": ("query only in the run", "queries only in the run"),
     "repeats": ("repeated hit", "repeated hits"),
     "order_conflicts": ("rank that contradicts its score", "ranks that contradict their scores"),
 }

@@ -361,7 +361,7 @@ def _orders(rbp: str, pairs: Sequence[Body]) -> Iterator[str]:
     if unordered:
         yield f"the unjudged items decide how {rbp} orders {_first_few(unordered)}"
     elif pairs:
-        yield f"{rbp} orders every pair of runs, whatever the unjudged items are"
+        yield f"{rbp} orders every pair of runs, however the unjudged items are judged"
     if beyond := by_reason.get("beyond"):
         yield f"by {rbp} only ranks below the end of lists could reverse {_first_few(beyond)}"
 

@@ -234,7 +234,7 @@ PROFILES: Mapping[str, Profile] = {
     for profile in (
         Profile(
             "karat",
-            "karat's own reading: nothing forgiven, nothing hidden",
+            "karat's defaults: gaps count as 0 and are reported",
             Conventions(),
             ("nDCG@10", "RR@10", "R@1", "R@3", "R@5", "R@10", "P@5", "AP@100"),
             primary="nDCG@10",
@@ -274,7 +274,7 @@ PROFILES: Mapping[str, Profile] = {
         ),
         Profile(
             "minimal",
-            "a minimal eval loop: the order returned, questions outside the KB are no misses",
+            "a minimal eval loop: the order returned, questions outside the KB are not misses",
             replace(_LENIENT, profile="minimal", order="rank", k=5),
             ("Hit@k", "R@k", "P@k", "RR@k"),
             primary="Hit@k",

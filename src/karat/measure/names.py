@@ -162,7 +162,7 @@ def _build_measure(
     definition = _definition_of(name, params, k, text)
     if definition.cutoff == "path":
         ends = {"latency": "latency.retrieve.p50", "cost": "cost.tokens"}[definition.name]
-        raise UsageError(f"{text!r} does not say of what; write it as in {ends}")
+        raise UsageError(f"{text!r} lacks of=; write it as in {ends}")
     if "k" in params:
         k = str(params.pop("k"))
     known = [key for key in definition.parameters if key not in _INTERNAL]
@@ -295,7 +295,7 @@ def _cut(definition: Definition, k: str | None, text: str) -> Cut:
     number = re.fullmatch(r"([0-9]{1,12})(tok)?", k.casefold())
     if number is None or int(number[1]) < 1:
         raise UsageError(
-            f"cut-off {k!r} in {text!r} is not known; it is a whole number above 0, the letter k,"
+            f"cut-off {k!r} in {text!r} is not known; use a whole number above 0, the letter k,"
             " or a budget such as 2000tok"
         )
     return f"{int(number[1])}tok" if number[2] else int(number[1])

@@ -170,7 +170,7 @@ def prepare(
     """Number the queries and sort their judgments; the queries file decides which there are."""
     ids = gold.query_ids if queries is None else tuple(queries.frame["query_id"].to_list())
     if not ids:
-        raise InputError("there is no query in it; nothing can be scored", where=gold.source.name)
+        raise InputError("holds no query; there is nothing to score", where=gold.source.name)
     codes = pl.Enum(list(ids))
     rows = gold.frame.with_columns(
         code=pl.col("query_id").cast(codes, strict=False).to_physical().cast(pl.Int64)

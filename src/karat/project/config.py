@@ -45,7 +45,7 @@ class ConfigEntries(ConfigModel):
     corpus: Text | None = Field(default=None, description=_FILE)
     fields: dict[str, Text] = Field(
         default_factory=dict,
-        description="a mapping of fields to columns of yours, such as {gold: gold_ids}",
+        description="a mapping of fields to your columns, such as {gold: gold_ids}",
     )
     judged: Text | None = Field(default=None, description=_FILE)
     human: OneOrMany = Field(

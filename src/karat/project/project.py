@@ -397,7 +397,7 @@ def run(
         gates=gates,
     )
     if evaluation.queries is None:
-        raise UsageError("a search asks the queries' texts; give queries")
+        raise UsageError("a search needs the queries' texts; give queries")
     with TemporaryDirectory() as folder:
         names = str(Path(folder) / "{system}.jsonl") if logs is None else logs
         results = search(systems, evaluation.queries, evaluation.corpus, logs=names)
@@ -440,9 +440,9 @@ def check_eval_set(
     settings = config.settings | dict(settings or {})
     conventions = conventions_of(profile, settings)
     if len(runs) not in (0, 2):
-        raise UsageError("--run is given twice, for two runs whose difference tells the spread")
+        raise UsageError("--run is given twice, for two runs whose difference gives the spread")
     if runs and spread is not None:
-        raise UsageError("--spread is assumed where there are no runs; give --run or --spread")
+        raise UsageError("--spread is for a check without runs; give --run or --spread")
     queries = queries or config.file(config.queries)
     gold = gold or config.file(config.gold) or queries
     corpus = corpus or config.file(config.corpus)

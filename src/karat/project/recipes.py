@@ -111,7 +111,7 @@ def _content(path: Path) -> bytes | None:
     if path.is_file():
         return path.read_bytes()
     if os.path.lexists(path):
-        raise UsageError(f"{path} is no file; move it away, or name another folder")
+        raise UsageError(f"{path} is not a file; move it away, or name another folder")
     return None
 
 

@@ -253,7 +253,7 @@ class Report(Result):
             whose = "" if len(self.systems) == 1 else f" of {', '.join(silent)}"
             # Gold is that of all systems.
             reason = without_grades(self.systems[0].scores)
-            return 3, [_UNKNOWN.format(reason or f"not one query{whose} could be scored")]
+            return 3, [_UNKNOWN.format(reason or f"no query{whose} could be scored")]
         if partial:
             return 3, [_UNKNOWN.format(f"too many calls of {', '.join(partial)} failed")]
         gates = {gating.verdict for gating in self.gatings}

@@ -60,7 +60,7 @@ class ChromaOptions(CollectionOptions):
         refuse(
             None if one_place else "give host, of a server, or path, of a folder",
             f"{idle[0]} is for a server; with path leave it out" if idle else None,
-            None if bare_host else "host must be a name alone; port and ssl stand beside it",
+            None if bare_host else "host must be a name alone; set port and ssl separately",
             literal_in_headers({"token": self.token, **self.headers}),
             model_problem(self),
         )

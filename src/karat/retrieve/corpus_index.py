@@ -199,7 +199,7 @@ def _save(index: CorpusIndex, kept: Path) -> None:
             np.savez(file, tokens=index.tokens, pattern=np.array(index.pattern), **arrays)
     except (OSError, InputError, pl.exceptions.PolarsError) as error:
         _log.warning(
-            "the index of %s cannot be kept in %s (%s); it is made again each time",
+            "the index of %s cannot be kept in %s (%s); karat rebuilds it each time",
             index.source.name,
             kept.parent,
             error_line(error),

@@ -66,8 +66,8 @@ def _expression(text: str) -> str:
     except ValueError as error:
         line = str(error).partition("\n")[0].rstrip(":. ")
         raise custom_error(
-            f"{text!r} is no JMESPath expression: {line}; keys with other signs than letters, "
-            "digits and _ stand in double quotation marks"
+            f"{text!r} is not a JMESPath expression: {line}; keys with other signs than letters, "
+            "digits and _ need double quotation marks"
         ) from None
     return text
 
@@ -115,7 +115,7 @@ def _unquoted(value: Any, names: Sequence[str] = ("query", "k", "query_id")) -> 
     if isinstance(value, dict):
         name = next(iter(value), None)
         if len(value) == 1 and name in names and value[name] is None:
-            return f'{{{name}}} stands without quotation marks; write "{{{name}}}"'
+            return f'{{{name}}} lacks quotation marks; write "{{{name}}}"'
         value = list(value.values())
     inside = value if isinstance(value, list) else ()
     return next(filter(None, (_unquoted(inner, names) for inner in inside)), None)
@@ -366,10 +366,10 @@ def _parts(url: str, shown: str) -> tuple[Address, str, str]:
         address, path, user_info = parse_url(url)
     except ValueError:
         raise UsageError(
-            f"url: {shown} is no address; it must begin with http:// or https://, and have a host"
+            f"url: {shown} is not an address; it needs http:// or https://, and a host"
         ) from None
     if _PLACE.search(address.host):
-        raise UsageError(f"url: {shown} has a placeholder in its host; give one host a system")
+        raise UsageError(f"url: {shown} has a placeholder in its host; give each system one host")
     return address, path, user_info
 
 

@@ -38,7 +38,7 @@ _IDLE_SECONDS = 2.0
 _MOST_BYTES = 100_000_000
 _MOST_BYTES_OF_ERROR = 100_000
 _PORTS = {"http": 80, "https": 443}
-_TLS_HINT = "does it speak https://? SSL_CERT_FILE names the authorities to trust"
+_TLS_HINT = "does it support https://? SSL_CERT_FILE names the authorities to trust"
 
 _MOST_KEYS, _DEEPEST, _LONGEST_SHAPE = 12, 4, 400
 _DETAILS = ("doc_id", "version", "source", "text")
@@ -142,7 +142,7 @@ class Connection:
                 may_pass=not by_tls,
             ) from None
         except (httpcore.NetworkError, httpcore.RemoteProtocolError):
-            message = f"{self.address} hung up before its answer was complete"
+            message = f"{self.address} closed the connection before its answer was complete"
             raise CallError(message, may_pass=True) from None
         except (httpcore.ProxyError, httpcore.LocalProtocolError) as error:
             raise CallError(f"the request to {self.address} cannot be sent: {error}") from None
@@ -180,7 +180,7 @@ def _unpacked(content: bytearray, encoding: str, most: int) -> bytearray:
         ) from None
     whole = len(content) <= most and len(unpacked) <= most
     if whole and content and not unpacker.eof:
-        raise CallError("the answer breaks off in the middle of what is packed", may_pass=True)
+        raise CallError("the compressed answer is incomplete", may_pass=True)
     return unpacked
 
 
@@ -194,7 +194,7 @@ def _proxy(to: Address) -> httpcore.Proxy | None:
         address, _, user_info = parse_url(proxy if "://" in proxy else f"http://{proxy}")
     except ValueError:
         raise UsageError(
-            f"the environment's proxy for {to.scheme} is no http:// or https:// address; "
+            f"the environment's proxy for {to.scheme} is not an http:// or https:// address; "
             "correct it, or set NO_PROXY for this host"
         ) from None
     library = _library()

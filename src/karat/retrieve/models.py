@@ -162,7 +162,7 @@ def _check_width(library: Any, described: Any, folder: Path | None) -> None:
     widths = {output.shape[-1] for output in session.get_outputs() if output.shape}
     if widths and expected not in widths and all(isinstance(width, int) for width in widths):
         raise InputError(
-            f"holds some other model: it gives {max(widths):,} numbers, "
+            f"holds another model: it gives {max(widths):,} numbers, "
             f"{described.model} gives {expected:,}",
             where=str(folder),
         )
@@ -367,7 +367,7 @@ def checked_rows(output: Any, expected: int, name: str) -> npt.NDArray[np.float6
         rows = np.asarray(output, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise CallError(
-            f"{name} gave what cannot be read as vectors: {error_line(error)}"
+            f"{name} gave a value that cannot be read as vectors: {error_line(error)}"
         ) from None
     if rows.ndim != 2 or len(rows) != expected or not rows.shape[1]:
         shape = f"an array of {' × '.join(str(size) for size in rows.shape)}"

@@ -43,7 +43,7 @@ class PythonOptions(ConfigModel):
     call: Text = Field(description="module:callable or file.py:callable")
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="a mapping of further arguments for the callable, by their names",
+        description="a mapping of extra arguments for the callable, by their names",
     )
 
     @model_validator(mode="after")
@@ -77,7 +77,7 @@ def make(options: PythonOptions, context: BuildContext, parts: Mapping[str, Find
             names = "".join(f", {name}" for name in arguments)
             raise UsageError(
                 f"{code.name} takes {parameters(target)}; it must take (text, k{names}), or the "
-                "text alone, or make what does"
+                "text alone, or make such a callable"
             )
         takes_query = takes_first(target, Query)
 

@@ -234,12 +234,12 @@ class QdrantStore:
             at = "url" if self.options.path is None else "path"
             return CallError(f"qdrant has no collection {name!r}; check collection and {at}")
         if wait is not None or status == 429:
-            return CallError("qdrant asks to be called less often", may_pass=True, wait=wait)
+            return CallError("qdrant limits the rate of calls", may_pass=True, wait=wait)
         if status is not None:
             content = getattr(error, "content", b"").decode("utf-8", "replace")
             reason = " ".join(self.redact(content).split())[:_LONGEST]
             return CallError(f"qdrant answered {status}: {reason}", may_pass=status >= 500)
         return CallError(
-            f"qdrant cannot be asked: {error_line(cause, self.redact)}",
+            f"qdrant cannot be searched: {error_line(cause, self.redact)}",
             may_pass=may_pass(cause),
         )

@@ -25,7 +25,7 @@ def _expression(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise custom_error(f"match is {pattern!r}, no regular expression: {error}") from None
+        raise custom_error(f"match is {pattern!r}, not a regular expression: {error}") from None
     return pattern
 
 

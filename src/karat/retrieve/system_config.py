@@ -254,7 +254,7 @@ def maker(name: str) -> Maker:
     for needed in ("Options", "make"):
         if not hasattr(loaded, needed):
             raise UsageError(
-                f"retriever {name!r} ({entry.value}) has no {needed}; it is no karat retriever"
+                f"retriever {name!r} ({entry.value}) has no {needed}; it is not a karat retriever"
             )
     return loaded  # type: ignore[no-any-return]
 
@@ -309,7 +309,7 @@ class _Reader:
     def system(self, name: str, around: tuple[str, ...]) -> SystemConfig:
         if name in around:
             chain = " → ".join((*around, name))
-            raise self.place.at(around[0]).error(f"system {around[0]!r} is made of itself: {chain}")
+            raise self.place.at(around[0]).error(f"system {around[0]!r} contains itself: {chain}")
         return self.read(name, self.systems[name], self.place.at(name), (*around, name))
 
     def part(self, name: str, spec: Spec, place: Place, around: tuple[str, ...]) -> SystemConfig:
@@ -319,7 +319,7 @@ class _Reader:
             for key in made.spec:
                 if key in CallsOptions.model_fields and key not in ("chunker", "chunked"):
                     raise place.at(key).error(
-                        f"{key} says how a system is called; give it to the system, not to its part"
+                        f"{key} names a system; give it to the system, not to a part"
                     )
             return made
         # A system may be called like the kind that it uses.

@@ -75,7 +75,7 @@ def session(master: str | None = None, *, progress: bool = False) -> SparkSessio
 
     if master is not None and not _MASTER.fullmatch(master):
         raise UsageError(
-            f"{master!r} is no master of Spark; it is local[4], local[*], spark://host:7077, yarn "
+            f"{master!r} is not a Spark master; use local[4], local[*], spark://host:7077, yarn "
             "or k8s://…"
         )
     active = SparkSession.getActiveSession()

@@ -87,7 +87,7 @@ def settings_from_options(
     if token is not None and no_token:
         raise UsageError("--token and --no-token exclude each other; give one of them")
     if not port.isdecimal() or len(port) > 5 or int(port) > _HIGHEST_PORT:
-        raise UsageError(f"--port is {port!r}; it is a whole number from 0 to {_HIGHEST_PORT:,}")
+        raise UsageError(f"--port is {port!r}; give a whole number from 0 to {_HIGHEST_PORT:,}")
     if config is None and Path(CONFIG_FILE).is_file():
         config = CONFIG_FILE
     environment_token = os.environ.pop(TOKEN_VARIABLE, None) or None

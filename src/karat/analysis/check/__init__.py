@@ -97,9 +97,9 @@ def check(
     ('unsound', 'same_text_different_gold')
     """
     if len(runs) not in (0, 2):
-        raise UsageError(f"a spread is taken from two runs, not from {len(runs)}; give two")
+        raise UsageError(f"a spread needs two runs, not {len(runs)}; give two")
     if spread is not None and not (math.isfinite(spread) and spread > 0):
-        raise UsageError(f"spread is {spread!r}; it is a number above 0, such as 0.35")
+        raise UsageError(f"spread is {spread!r}; it must be a number above 0, such as 0.35")
     gates = evaluation.gates if gates is None else gates
     columns = [By.parse(column) for column in (evaluation.by if by is None else by)]
     gold, queries, corpus = evaluation.gold, evaluation.queries, evaluation.corpus
@@ -214,7 +214,7 @@ def _ceilings(ideal: Scores) -> Results:
     if low:
         yield Issue("low_ceiling", len(low), low)
     elif reach:
-        yield Fine(f"{plural(len(reach), 'measure')}, all of which an ideal ranking brings to 1")
+        yield Fine(f"{plural(len(reach), 'measure')}, all with a ceiling of 1")
 
 
 def _cutoffs(subject: CheckedSet, measures: Sequence[Measure]) -> Results:
@@ -254,7 +254,7 @@ def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
         if examples:
             yield Issue(kind, len(examples), examples)
     if known and not any(issues.values()):
-        yield Fine(f"{plural(known, 'gate')}, all of which the ideal ranking passes")
+        yield Fine(f"{plural(known, 'gate')}, all passed by the ideal ranking")
 
 
 def _segment_sizes(subject: CheckedSet, by: By) -> dict[tuple[tuple[str, str], ...], int]:
@@ -269,7 +269,7 @@ def _small_segments(
     small = [{"segment": dict(segment), "queries": n} for segment, n in sizes.items() if n < SMALL]
     if small:
         return Issue(kind, len(small), small, small=SMALL, **facts)
-    return Fine(f"{name}, all of {SMALL} queries or more")
+    return Fine(f"{name}, each with {SMALL} queries or more")
 
 
 def _with_gold(subject: CheckedSet) -> pl.Series:
@@ -331,14 +331,14 @@ def _differences(
 ) -> tuple[str, NDArray[np.float64], NDArray[np.bool_]]:
     """Return the first measure that both have, the differences, and which queries have one."""
     if first.query_ids != second.query_ids:
-        raise UsageError("the two runs were scored on different queries; score them alike")
+        raise UsageError("the two runs were scored on different queries; score both on the same")
     for measure in first.measures:
         if measure in second.measures:
             delta = second.values(str(measure)) - first.values(str(measure))
             known = ~np.isnan(delta)
             if known.any():
                 return str(measure), delta[known], known
-    raise UsageError("the two runs have no measure in common that any query has a value for")
+    raise UsageError("the two runs share no measure with a value for any query")
 
 
 # The page: the verdict, the issues, what was fine, and what the set can detect.
@@ -416,11 +416,11 @@ def _detectable_lines(detectable: Mapping[str, Any]) -> Iterator[str]:
     if detectable["basis"] == "runs":
         spread = f"spread {figure(detectable['sd'])} in {measure} between {names}"
     elif names:
-        spread += f"{names} do not differ from query to query in {measure}, so they show nothing"
+        spread += f"{names} do not differ from query to query in {measure}, so they give no spread"
     else:
         spread += "--run A --run B would measure it"
     if detectable["difference"] is None:
-        yield f"detects: not known: {detectable['because'] or queries} ({spread})"
+        yield f"detects: unknown: {detectable['because'] or queries} ({spread})"
     else:
         difference, chance = figure(detectable["difference"]), percent(detectable["power"])
         line = f"detects a difference of {difference} or more in {chance} of cases"
@@ -433,4 +433,4 @@ def _detectable_lines(detectable: Mapping[str, Any]) -> Iterator[str]:
     if needed:
         yield f"a difference of {', of '.join(needed)}"
     if detectable["groups"] is not None and detectable["basis"] == "assumed":
-        yield "queries come in groups, which the assumed spread leaves out: expect to need more"
+        yield "queries come in groups, which the assumed spread ignores: expect to need more"

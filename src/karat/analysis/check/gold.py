@@ -34,9 +34,9 @@ class IssueKind(NamedTuple):
 # By level, the worst first; docs/check-an-eval-set.md says what each of them means.
 _KINDS_BY_LEVEL: Mapping[Level, Mapping[str, str]] = {
     "error": {
-        "no_common_queries": "Check that both files belong together and spell ids alike.",
-        "no_gold": f"Give the judgments, or {mapping_hint('gold', what='the column of them')}.",
-        "same_text_different_gold": "Settle what the right answers are, then keep one of the"
+        "no_common_queries": "Check that both files belong together and spell ids the same way.",
+        "no_gold": f"Give the judgments, or {mapping_hint('gold', what='their column')}.",
+        "same_text_different_gold": "Decide which answers are right, then keep one of the"
         " queries or merge their gold.",
         "empty_query": "Write the query's text, or leave the query out.",
         "unknown_gold": "Correct the ids, add the items to the corpus, or drop the judgments.",
@@ -44,44 +44,44 @@ _KINDS_BY_LEVEL: Mapping[Level, Mapping[str, str]] = {
         "no_answer_with_gold": "Drop the mark or the gold.",
         "only_negatives": "Judge until something is relevant, set no_answer, or lower rel with"
         " --set rel=….",
-        "relevant_negative": "Give it the grade 0, or take it out of the negatives.",
+        "relevant_negative": "Grade it 0, or remove it from the negatives.",
         "unreachable_target": "Lower the gate below its ceiling, or gate another measure.",
     },
     "warning": {
-        "empty_gold": "Judge the queries, or set no_answer; until then they are part of no mean.",
+        "empty_gold": "Judge the queries, or set no_answer; until then no mean includes them.",
         "unknown_queries": "Add the queries to the queries file, or drop their judgments.",
         "repeated_query": "Keep one of the queries.",
-        "near_duplicate_queries": "Keep one of each pair, or put the pairs into one group, so that"
-        " intervals account for it.",
-        "twin_of_gold": "Judge the twins, or take them out of the corpus.",
-        "twins_judged_differently": "Look at both and judge them alike, or note how they differ.",
-        "leak": "Ask as a user would who has not seen the answer.",
+        "near_duplicate_queries": "Keep one of each pair, or put both queries into one group for"
+        " the intervals.",
+        "twin_of_gold": "Judge the twins, or remove them from the corpus.",
+        "twins_judged_differently": "Judge both the same, or note how they differ.",
+        "leak": "Rewrite the query as a user who has not seen the answer would.",
         "gold_without_text": "Restore the texts, or drop the items and their judgments.",
-        "gold_newer_than_query": "Judge the version that was there at as_of, or move as_of.",
+        "gold_newer_than_query": "Judge the version that existed at as_of, or move as_of.",
         "small_gated_segment": "Collect more queries for it, or gate a coarser segment.",
         "gate_needs_more": "Collect the queries, lower the gate, or gate on: mean and take the"
         " risk.",
         "cutoff_beyond_corpus": "Use a smaller cut-off, or the whole corpus.",
     },
     "note": {
-        "unknown_judged": "Nothing, unless the ids were meant to be of this corpus.",
-        "one_grade": "Nothing, or grade what answers only in part lower.",
-        "near_duplicate_items": "Take out the duplicates, if the index need not hold them.",
-        "empty_items": "Take them out, or look at what lost their texts.",
+        "unknown_judged": "Nothing, unless the ids should be in this corpus.",
+        "one_grade": "Nothing, or give partial answers a lower grade.",
+        "near_duplicate_items": "Remove the duplicates if the index does not need them.",
+        "empty_items": "Remove them, or find out what lost their texts.",
         "one_item_for_many": "Add queries on other subjects, or read the result as one about this"
         " item.",
         "small_segment": "Do not read much into its numbers.",
-        "low_ceiling": "Read it against its ceiling, and set targets below that.",
+        "low_ceiling": "Compare it with its ceiling, and set targets below the ceiling.",
     },
 }
 # What each of them says. Of two forms in braces, the first is for one and the second for more.
 _SENTENCES: Mapping[str, str] = {
     "no_common_queries": "The gold and {file} share no query id.",
     "no_gold": "{n} {query has|queries have} no judgment at all.",
-    "same_text_different_gold": "{n} {text is|texts are} asked more than once with different "
-    "gold: some answer is wrong.",
+    "same_text_different_gold": "{n} {text occurs|texts occur} more than once with different gold:"
+    " some answer is wrong.",
     "empty_query": "{n} {query has|queries have} no text.",
-    "unknown_gold": "{n} relevant {judgment names|judgments name} what the corpus lacks, for "
+    "unknown_gold": "{n} relevant {judgment|judgments} of items missing from the corpus, for "
     "{details}.",
     "span_beyond_text": "{n} {span ends|spans end} after the end of the document.",
     "no_answer_with_gold": "{n} {query|queries} marked no_answer {has|have} relevant gold.",
@@ -91,7 +91,7 @@ _SENTENCES: Mapping[str, str] = {
     "empty_gold": "{n} {query has|queries have} no judgment at all.",
     "unknown_queries": "{n} {query|queries} of the gold cannot be found in {file} and will never "
     "be scored.",
-    "repeated_query": "{n} {text is|texts are} asked more than once with the same gold: {extra} "
+    "repeated_query": "{n} {text occurs|texts occur} more than once with the same gold: {extra} "
     "again.",
     "near_duplicate_queries": "{least}{n} {pair|pairs} of queries with nearly the same words, "
     "{different:,} of them with different gold.",
@@ -99,22 +99,20 @@ _SENTENCES: Mapping[str, str] = {
     "does not judge.",
     "twins_judged_differently": "{least}{n} relevant {item has|items have} a near-duplicate "
     "judged as not relevant.",
-    "leak": "{n} {query stands|queries stand} word for word in the text of relevant gold.",
+    "leak": "{n} {query occurs|queries occur} word for word in the text of relevant gold.",
     "gold_without_text": "{n} relevant {item has|items have} no text.",
     "gold_newer_than_query": "{n} relevant {item is|items are} newer than as_of.",
     "small_gated_segment": "{n} gated {segment has|segments have} fewer than {small} queries "
     "with gold.",
-    "gate_needs_more": "{n} {gate is|gates are} not passed by the ideal ranking either.",
-    "cutoff_beyond_corpus": "{n} {measure looks|measures look} as deep as the whole corpus of "
-    "{size}.",
+    "gate_needs_more": "Even the ideal ranking does not pass {n} {gate|gates}.",
+    "cutoff_beyond_corpus": "{n} {measure looks|measures look} as deep as the corpus of {size}.",
     "unknown_judged": "{n} {item|items} judged as not relevant {is|are} not in the corpus.",
-    "one_grade": "{n} relevant {judgment has|judgments have} the grade {grade:g}; there is no "
-    "other.",
-    "near_duplicate_items": "{least}{n} {pair|pairs} of items with nearly the same words, which "
-    "{part:,} of {items} are part of.",
+    "one_grade": "All {n} relevant {judgment has|judgments have} the grade {grade:g}.",
+    "near_duplicate_items": "{least}{n} {pair|pairs} of items with nearly the same words, "
+    "involving {part:,} of {items}.",
     "empty_items": "{n} {item of the corpus has|items of the corpus have} no text.",
-    "one_item_for_many": "{item} is relevant for {answers:,} of {queries:,} queries: always "
-    "returning it pays.",
+    "one_item_for_many": "{item} is relevant for {answers:,} of {queries:,} queries: a system "
+    "that always returns it scores well.",
     "small_segment": "{n} of {segments} by {column} have fewer than {small} queries with gold.",
     "low_ceiling": "{n} {measure|measures} cannot reach 1 on this gold, however good the ranking.",
 }
@@ -260,7 +258,7 @@ def gold_checks(subject: CheckedSet) -> Results:
     yield from _answers(subject)
     yield from _grades(subject)
     if subject.corpus is None:
-        yield Unchecked("gold that the corpus lacks, near-duplicate items and leaks: give --corpus")
+        yield Unchecked("missing gold, near-duplicate items and leaks: give --corpus")
     elif subject.conventions.level == "span":
         yield from _known_spans(subject, subject.corpus)
     else:
@@ -282,7 +280,7 @@ def _queries_of_gold(subject: CheckedSet) -> Results:
         examples = [{"query": query_id} for query_id in unknown]
         yield Issue("unknown_queries", len(unknown), examples, file=file)
     else:
-        yield Fine(f"{count_queries(len(judged))} of the gold, all of them in the queries file")
+        yield Fine(f"{count_queries(len(judged))} of the gold, all in the queries file")
 
 
 def _answers(subject: CheckedSet) -> Results:
@@ -294,7 +292,7 @@ def _answers(subject: CheckedSet) -> Results:
     why = ""
     if isinstance(highest, float) and highest < rel:
         need = "above 0" if rel == ANY_GRADE else f"{rel:g}"
-        why = f": relevant is a grade of {need}, and the highest of all is {highest:g}"
+        why = f": relevant needs grade {need}, and the highest grade is {highest:g}"
     masks = {
         "no_answer_with_gold": none & relevant,
         "only_negatives": ~none & judged & ~relevant,
@@ -341,7 +339,7 @@ def _known_items(subject: CheckedSet, corpus: Corpus) -> Results:
     else:
         n = subject.relevant["item_id"].n_unique()
         kind = "documents" if column == "doc_id" else "items"
-        yield Fine(f"{n:,} relevant {kind}, all of them in the corpus")
+        yield Fine(f"{n:,} relevant {kind}, all in the corpus")
     others = unknown.filter(~is_relevant)
     yield from issue_of_rows("unknown_judged", others, query="query_id", item="item_id")
 
@@ -351,12 +349,12 @@ def _unknown_gold(
 ) -> Issue:
     details = count_queries(unknown["query_id"].n_unique())
     if unknown.height == subject.relevant.height:
-        details += "; not one relevant id is in the corpus"
+        details += "; no relevant id is in the corpus"
         spelling = spelling_difference(unknown["item_id"], known)
         details += "" if spelling is None else f"; the ids differ by {spelling.difference}"
     docs = int(unknown["item_id"].is_in(corpus.frame["doc_id"].unique().implode()).sum())
     if docs and subject.conventions.level == "item":
-        details += f"; {docs:,} of the ids are documents, which --set level=doc would score"
+        details += f"; {docs:,} ids are documents; --set level=doc scores documents"
     examples = some_rows(unknown, query="query_id", item="item_id")
     near = spelled_alike(examples[0]["item"], known)
     if near is not None:
@@ -412,7 +410,7 @@ def _known_spans(subject: CheckedSet, corpus: Corpus) -> Results:
     columns = {"query": "query_id", "doc": "item_id", "end": "end", "length": "length"}
     yield from issue_of_rows("span_beyond_text", beyond, **columns)
     if not unknown.height and not beyond.height:
-        yield Fine(f"{spans.height:,} relevant spans, all of them within their documents")
+        yield Fine(f"{spans.height:,} relevant spans, all within their documents")
 
 
 def _popular_items(subject: CheckedSet) -> Results:

@@ -83,7 +83,7 @@ def _same_texts(subject: CheckedSet, rows_with_text: pl.DataFrame) -> Results:
         more = plural(extra, "query counts", "queries count")
         yield Issue("repeated_query", len(agree), agree, extra=more)
     if not differ and not agree:
-        yield Fine(f"no text is asked twice among {count_queries(rows_with_text.height)}")
+        yield Fine(f"no duplicate texts among {count_queries(rows_with_text.height)}")
 
 
 def _near_queries(subject: CheckedSet, rows_with_text: pl.DataFrame, threshold: float) -> Results:
@@ -126,7 +126,7 @@ def _leaks(subject: CheckedSet, queries: Queries, corpus: Corpus) -> Results:
         yield Issue("leak", n, some_rows(leaks, query="query_id", text="text", item="item_id"))
     else:
         checked = f"{count_queries(rows['query_id'].n_unique())} of {LEAK_WORDS} words or more"
-        yield Fine(f"no query's text stands in its gold among {checked}")
+        yield Fine(f"no query's text occurs in its gold among {checked}")
 
 
 def _word_count(words: list[str]) -> float:
@@ -165,7 +165,7 @@ def _items(subject: CheckedSet, corpus: Corpus, threshold: float) -> Results:
         yield Fine("no item without a text")
     near = near_duplicates(frame["text"], threshold=threshold)
     if subject.conventions.level == "span":
-        yield Unchecked("near-duplicates of gold: spans are compared with nothing")
+        yield Unchecked("near-duplicates of gold: spans are not compared")
     else:
         yield from _twins_of_gold(subject, corpus, near)
     if not near.count:
@@ -221,13 +221,13 @@ def _twins_of_gold(subject: CheckedSet, corpus: Corpus, near: NearDuplicates) ->
         ]
         yield Issue(kind, len(triples), examples, least=_at_least(near))
     if not cases:
-        yield _none_found(near, "near-duplicate of relevant gold is unjudged or judged otherwise")
+        yield _none_found(near, "near-duplicate of relevant gold is unjudged or judged differently")
 
 
 def _none_found(near: NearDuplicates, message: str) -> Fine | Unchecked:
     if near.complete:
         return Fine(f"no {message}")
-    return Unchecked(f"no {message}, as far as was looked: there is too much to compare")
+    return Unchecked(f"no {message}in the part that was compared; the whole is too large")
 
 
 def _at_least(near: NearDuplicates) -> str:

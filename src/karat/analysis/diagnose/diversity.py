@@ -165,7 +165,7 @@ def _near_notes(near: Mapping[str, Any], overlap: float) -> list[str]:
     lists = plural(near["queries"], "list")
     lines = [f"{repeats} (overlap of words {overlap:g} or more), in {lists}"]
     if near["without_text"]:
-        lines.append(f"{plural(near['without_text'], 'place')} without a text took no part")
+        lines.append(f"{plural(near['without_text'], 'place')} without text not compared")
     if not near["complete"]:
-        lines.append("there was too much to compare, and some near-duplicates are missing")
+        lines.append("too much to compare: some near-duplicates are missing")
     return lines

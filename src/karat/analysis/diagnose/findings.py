@@ -178,7 +178,7 @@ def findings_sections(document: Mapping[str, Any]) -> list[Section]:
         f"{place}. {label(finding['sentence'])} ({finding['rule']})"
         for place, finding in enumerate(document["findings"], 1)
     ]
-    nothing = "None of the rules that could be checked found anything."
+    nothing = "No rule that could be checked found a problem."
     sections = [Section("What to fix next", lines=lines or [nothing])]
     if document["quiet"]:
         sections.append(Section("Checked, nothing found", lines=[", ".join(document["quiet"])]))
@@ -270,7 +270,7 @@ def gold_not_in_corpus(case: Case) -> Iterator[Observation]:
         names = lost["item_id"].unique().sort().head(EXAMPLES).to_list()
         text = (
             f"{lost.height} of {of} relevant judgments ({plural(queries, 'query', 'queries')})"
-            f" name what the corpus lacks, such as {names[0]!r}: no system can find it"
+            f" name items missing from the corpus, such as {names[0]!r}: no system can find it"
         )
         figures = {"lost": lost.height, "of": of, "queries": queries, "examples": names}
         yield Observation(text, figures)
@@ -399,8 +399,8 @@ def not_retrieved(case: Case) -> Iterator[Observation]:
         figures["documents"] = docs.mean
     missing = "retrieved at all"
     if k < far:
-        missing = f"in the top {k}, where the lists end, and may stand lower or nowhere; log"
-        missing += f" lists of {far} to tell"
+        missing = f"in the top {k}, where the lists end; it may be lower or missing; log"
+        missing += f" lists of {far} to find out"
     yield Observation(f"{text}: much of the evidence is not {missing}", figures, look_at)
 
 
@@ -459,7 +459,7 @@ def reranker_hurts(case: Case) -> Iterator[Observation]:
     logged = [name for name in REORDERING if name in case.staged.line]
     if logged and not case.names_reranker:
         step = " and ".join(logged)
-        look_at = f"{step}: how much relevance is given away for variety"
+        look_at = f"{step}: how much relevance it trades for variety"
     text = (
         f"nDCG@{k} {short(new, old)} in the final list but {short(old)} in the one before ({last}):"
         f" {step} makes the order worse"
@@ -501,7 +501,7 @@ def buried(case: Case) -> Iterator[Observation]:
         if not at_least(value, lines.buried)
     ]
     if low:
-        text = f"R@{k} {short(recall)} but {' and '.join(low)}: the evidence is there and buried"
+        text = f"R@{k} {short(recall)} but {' and '.join(low)}: the evidence is there but buried"
         yield Observation(text, {f"R@{k}": recall, **means, "n": case.n})
 
 
@@ -539,7 +539,7 @@ def segment_gap(case: Case) -> Iterator[Observation]:
             figures |= {"n": n, "n_rest": n_rest, "p": p}
             wide.append((gap, Observation(text, figures)))
     if not tested:
-        raise MissingInputError(f"needs a segment of {SMALL} queries with as many outside of it")
+        raise MissingInputError(f"needs a segment of {SMALL} queries and as many outside it")
     yield from (observation for _, observation in sorted(wide, key=lambda row: -row[0]))
 
 
@@ -595,14 +595,14 @@ def distractors(case: Case) -> Iterator[Observation]:
     text = f"R@{k} {short(recall)} but P@{k} {short(value, low)} of at most {short(most)}"
     look_at = ""
     if at_least(most, low):
-        text += ": the evidence stands among distractors"
+        text += ": distractors surround the evidence"
     else:
         half = max(1, k // 2)
         nearer = mean(case.values("R", half))
         # At its ceiling, P cannot be raised by any other order.
         at_ceiling = at_least(value, AT_CEILING * most)
         text += " on this gold"
-        text += ": no order raises it, only fewer places would" if at_ceiling else ""
+        text += ": no order raises it, only a smaller k" if at_ceiling else ""
         text += f"; R@{half} is {short(nearer)}"
         enough = at_least(nearer, AT_CEILING * recall)
         look_at = "a smaller k" if enough else "the scoring or the reranking, then a smaller k"
@@ -619,11 +619,11 @@ def slower(case: Case) -> Iterator[Observation]:
     if base is None:
         raise MissingInputError("needs a baseline run")
     if base.gold.query_ids != case.gold.query_ids:
-        raise MissingInputError("needs a baseline that was asked the same queries")
+        raise MissingInputError("needs a baseline with the same queries")
     old, new = times_of(base), times_of(case.staged)
     known = ~np.isnan(old[TOTAL]) & ~np.isnan(new[TOTAL])
     if not known.any():
-        raise MissingInputError("needs queries that both logs have a latency_ms for")
+        raise MissingInputError("needs queries with latency_ms in both logs")
     rises = total_rises(case.staged, old[TOTAL], new[TOTAL], known, case.thresholds.slower)
     if not rises:
         return

@@ -264,7 +264,7 @@ def pareto(
     time = latency_of(stage, ending)
     better = quality.definition.better
     if better == "none":
-        raise UsageError(f"{quality} is neither better high nor low; name another measure")
+        raise UsageError(f"neither higher nor lower is better for {quality}; name another measure")
     for system in scores:
         if quality not in system.measures:
             raise unknown("measure", str(quality), map(str, system.measures))

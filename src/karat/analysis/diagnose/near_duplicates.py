@@ -167,7 +167,7 @@ def near_duplicates(
     ([0, 0, 2], [(0, 1, 1.0), (0, 2, 0.5714285714285714)])
     """
     if not 0.5 <= threshold <= 1:
-        raise UsageError(f"threshold is {threshold!r}; it is a share from 0.5 to 1, such as 0.8")
+        raise UsageError(f"threshold is {threshold!r}; give a share from 0.5 to 1, such as 0.8")
     sets = word_sets(texts)
     # A share such as 0.8 as people mean it: sizes are multiplied by it, and must stay whole.
     share = Fraction(threshold).limit_denominator(1_000_000)

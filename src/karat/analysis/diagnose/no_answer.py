@@ -256,7 +256,7 @@ class _ScoredQueries:
         evidence, values = scores.evidence[measure], scores.values(measure)
         if not len(evidence.query):
             raise MissingInputError(
-                f"no answerable query has gold in its top {k}, so no threshold can be tried on it"
+                f"no answerable query has gold in its top {k}, so there is no threshold to try"
             )
         top = top_lists(scores, gold, k)
         if top["score"].null_count():
@@ -398,7 +398,7 @@ def no_answer_sections(document: Mapping[str, Any]) -> list[Section]:
     lines = [
         f"{queries} without an answer · {with_answer} in the top {document['k']}",
         f"gold scores above hits of a query without an answer in {percent(document['area'])}",
-        f"any threshold {low}up to {figure(best['up_to'])} does the same as the best",
+        f"any threshold {low}up to {figure(best['up_to'])} gives the same result as the best",
         *document["notes"],
     ]
     sections = [Section("Queries without an answer", table(rows, columns), lines)]

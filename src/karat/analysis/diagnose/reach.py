@@ -166,7 +166,7 @@ def _corpus(staged: Staged, run: Run | Blocks | None, k: int) -> dict[str, Any]:
     """Return the items of the corpus and their documents, by whether they were ever returned."""
     scores, gold = staged.final, staged.gold
     if gold.corpus is None:
-        raise MissingInputError("items that were never returned need --corpus: all there are")
+        raise MissingInputError("items that are never returned need --corpus, all items")
     coverage = measured(scores, f"Coverage(of='corpus')@{k}")
     top = top_lists(scores, gold, k)
     ever = top["item_id"].unique()
@@ -259,7 +259,7 @@ def reach_sections(document: Mapping[str, Any]) -> list[Section]:
     if corpus is not None:
         columns = {"doc": "doc_id", "items": "items", "gold": "gold"}
         rows = corpus["docs"]["unreachable"]
-        sections += first_rows("Documents that nothing leads to", rows, columns)
+        sections += first_rows("Documents that no list returns", rows, columns)
     return sections
 
 

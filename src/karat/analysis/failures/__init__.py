@@ -302,7 +302,7 @@ def failure_sections(document: Document) -> list[Section]:
     lines += [f"not checked: {name} {label(why)}" for name, why in document["unchecked"].items()]
     grid = table(rows, {name: name for name in ("class", "queries", "share", "what")})
     sections = [Section(missed_line(document), grid, lines)]
-    title, dominant = "Items that stand above the gold of many queries", document["dominant"]
+    title, dominant = "Items ranked above the gold of many queries", document["dominant"]
     columns = {"item": "item_id", "queries": "queries"}
     return sections + first_rows(title, dominant, columns, most=MOST)
 

@@ -360,7 +360,7 @@ class Case:
         numbers = limits["min_similarity"].cast(pl.Float64, strict=False)
         if numbers.null_count():
             raise InputError(
-                "min_similarity holds something that is no number; a number is expected",
+                "min_similarity holds a value that is not a number; a number is expected",
                 where=self.queries.source.name,
             )
         codes = self.gold.code_of(limits["query_id"])

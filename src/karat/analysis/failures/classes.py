@@ -145,7 +145,7 @@ def failed_call(case: Case, left: Mask) -> tuple[Mask, Explain]:
 
 @failure("no answer was logged: is the run complete?")
 def not_in_run(case: Case, left: Mask) -> tuple[Mask, Explain]:
-    return case.status("missing"), lambda query: ({}, "the run has no answer to it")
+    return case.status("missing"), lambda query: ({}, "the run has no answer for it")
 
 
 @failure(
@@ -189,7 +189,7 @@ def routed_away(case: Case, left: Mask) -> tuple[Mask, Explain]:
 
 
 @failure(
-    "the query as asked finds it: look at the rewriting",
+    "the original query finds it: check the rewriting",
     lambda case: None if ORIGINAL in case.beside else "the original query's list: stages.original",
 )
 def rewritten_away(case: Case, left: Mask) -> tuple[Mask, Explain]:
@@ -260,7 +260,7 @@ def filtered_out(case: Case, left: Mask) -> tuple[Mask, Explain]:
     """Return the queries whose gold was removed by the filter or by an unlogged stage."""
 
     def explain(query: int) -> Evidence:
-        end = "of which nothing was returned"
+        end = "from which nothing was returned"
         if case.passed_over[query]:
             end = "above items that were returned, and not returned"
         by_filter = _taken_out_by(case, "filter", query)
@@ -304,7 +304,7 @@ def beyond_depth(case: Case, left: Mask) -> tuple[Mask, Explain]:
     if depth.cut_at is not None and depth.cut_at < case.thresholds.deep:
         # A list that is shorter than the cut is complete.
         beyond = ~np.isfinite(case.way.after(0)) & (case.way.first.returned >= depth.cut_at)
-    end = "where the lists were cut: it may stand lower or nowhere"
+    end = "where the lists were cut: it may be lower or missing"
     because = f"not in the top {depth.known:,}, {end}"
     return beyond, lambda query: ({"looked_at": depth.known}, because)
 
@@ -363,7 +363,7 @@ def embedding_mismatch(case: Case, left: Mask) -> tuple[Mask, Explain]:
     return low & (similarities < least), explain
 
 
-@failure("put lower by the reranker: look at its model", _list_before("reranker"))
+@failure("lowered by the reranker: check its model", _list_before("reranker"))
 def rerank_demotion(case: Case, left: Mask) -> tuple[Mask, Explain]:
     """Return the queries whose gold a reordering moved down or out."""
     way, sieved, reordered = case.way, case.way.sieved, case.way.reordered
@@ -390,7 +390,7 @@ def rerank_demotion(case: Case, left: Mask) -> tuple[Mask, Explain]:
     return by_list | by_final, explain
 
 
-@failure("the same wrong items stand above it: look at them", _lacks_lists)
+@failure("the same wrong items rank above it: inspect them", _lacks_lists)
 def false_positive_dominance(case: Case, left: Mask) -> tuple[Mask, Explain]:
     """Return the queries whose gold ranks low, below dominant items."""
     way, miss, dominance = case.way, case.thresholds.miss, case.dominance
@@ -400,7 +400,7 @@ def false_positive_dominance(case: Case, left: Mask) -> tuple[Mask, Explain]:
     def explain(query: int) -> Evidence:
         items, share = dominance.above[query], float(dominance.share[query])
         shown = min(int(way.final.returned[query]), miss)
-        end = f"and {len(items)} of the top {shown} stand above the gold of many queries"
+        end = f"and {len(items)} of the top {shown} rank above the gold of many queries"
         return _lost_after(case, way.last, query, end, dominant=items, share=share)
 
     ranks = np.where(way.last.logged, way.last.rank, way.final.rank)

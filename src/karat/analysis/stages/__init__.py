@@ -118,7 +118,7 @@ def stages(
         chosen = parse_measures(list(measures), conventions=conventions)
     for measure in chosen:
         if measure.definition.cutoff == "path" or measure.name == "EL_F1":
-            raise UsageError(f"{measure} is a figure of calls, not of lists; leave it out")
+            raise UsageError(f"{measure} measures calls, not lists; leave it out")
     top = max([measure.k for measure in chosen if isinstance(measure.k, int)], default=k)
     cuts = Cuts(tuple(chosen), top, depth)
     raw_input: dict[str, Source] = {}
@@ -298,7 +298,7 @@ def _raw_section(raw: Document, depth: Document) -> Section:
     lines = _end_lines(depth, "the raw lists end")
     if depth["without_raw"]:
         queries = plural(depth["without_raw"], "query has", "queries have")
-        lines.append(f"{queries} no raw list; the next list that is logged stands for it")
+        lines.append(f"{queries} no raw list; the next logged list replaces it")
     return Section("raw retriever", grid, lines)
 
 
@@ -408,7 +408,7 @@ def _source_grid(router: Document) -> Grid:
 def _router_lines(router: Document) -> Iterator[str]:
     if router["over_asked"]:
         queries = plural(router["over_asked"], "query", "queries")
-        yield f"{queries} asked several sources where one is right"
+        yield f"{queries} searched several sources where one is right"
     left_out = counted_lines(router["left_out"], _LEFT_OUT)
     if left_out and router["n"]:
         yield f"left out: {', '.join(left_out)}"

@@ -43,7 +43,7 @@ NO_CHOICE = (
     " joined by +"
 )
 NO_RIGHT = (
-    "nothing says where each query should go; give --queries with a column source, or --corpus"
+    "the right source of each query is unknown; give --queries with a column source, or --corpus"
     " with the source of each item"
 )
 NO_TEXTS = "the log has no rewritten queries; log each call's query and rewritten"

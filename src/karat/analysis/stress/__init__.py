@@ -91,7 +91,7 @@ class Stress(Analysis):
         ]
         if any(fall["n"] for scenario in scenarios for fall in scenario["measures"].values()):
             return None
-        return "not one query could be measured"
+        return "no query could be measured"
 
 
 def stress(
@@ -124,7 +124,7 @@ def stress(
     """
     edits = parse_edits(insert=insert, at=at, drop=drop, shuffle=shuffle, truncate=truncate)
     if negatives is not None and not most_negatives(edits):
-        raise UsageError("--negatives says what --insert puts in; give --insert too")
+        raise UsageError("--negatives chooses what --insert inserts; give --insert too")
     if negatives not in (None, OWN, MINED):
         raise unknown("--negatives", str(negatives), (OWN, MINED))
     population = with_gold(evaluation.prepared)
@@ -516,12 +516,12 @@ def _fate_sentence(scenario: Document, source: str) -> str:
     """Return where the negatives ended up."""
     fate, moved = scenario["negatives"], scenario["moved"]
     text = f"{plural(scenario['inserted'], 'negative')} {source}"
-    text += f", {moved:,} of which stood in the lists already" if moved else ""
+    text += f", {moved:,} of them already in the lists" if moved else ""
     if fate["in_top"] is None:
         return text
     ends = f" ({' to '.join(map(percent, fate['ci']))})" if fate["ci"] else ""
-    text += f"; in the top {fate['top']} end {percent(fate['in_top'])}{ends}"
-    text += f", where {percent(fate['before'])} stood before"
+    text += f"; {percent(fate['in_top'])}{ends} end in the top {fate['top']}"
+    text += f", {percent(fate['before'])} before"
     rank = NOTHING if fate["mean_rank"] is None else f"{fate['mean_rank']:.1f}"
     return f"{text}; {percent(fate['returned'])} are returned, at rank {rank} on average"
 

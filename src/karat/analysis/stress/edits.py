@@ -199,7 +199,7 @@ def parse_edits(
 def _count(option: str, text: str, more: str = "") -> int:
     if text.isascii() and text.isdecimal() and len(text) < 9 and 1 <= int(text) <= _MOST:
         return int(text)
-    raise UsageError(f"{option} is {text!r}; it is a whole number from 1 to {_MOST:,}{more}")
+    raise UsageError(f"{option} is {text!r}; it must be a whole number from 1 to {_MOST:,}{more}")
 
 
 def _ranks(insert: int | None, at: str | None) -> tuple[int, ...]:
@@ -210,7 +210,7 @@ def _ranks(insert: int | None, at: str | None) -> tuple[int, ...]:
     except ValueError:
         ranks = [0]
     if not all(1 <= rank <= _MOST for rank in ranks) or len(set(ranks)) < len(ranks):
-        raise UsageError(f"--at is {at!r}; it is different ranks, from 1, as in 1,2,3")
+        raise UsageError(f"--at is {at!r}; it must be different ranks, from 1, as in 1,2,3")
     if insert is not None and insert != len(ranks):
         raise UsageError(f"--insert {insert} contradicts --at {at}, which names {len(ranks)} ranks")
     return tuple(sorted(ranks))

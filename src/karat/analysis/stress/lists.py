@@ -34,9 +34,9 @@ from karat.retrieve.system_config import SystemConfig, run_digest
 CONFIG = "karat.yaml"
 # What a run may say of a hit that a corpus says of an item.
 _OF_ITEMS = ("doc_id", "version", "source", "start", "end")
-_FROM_A_LOG = "no reranker can be run again from a log; the figure is arithmetic on the list"
+_FROM_A_LOG = "a log cannot run its reranker again; the figure is computed from the list alone"
 _NO_ORDER = (
-    "nothing puts the list in another order after it was retrieved; the figure is arithmetic on it"
+    "no later stage reorders the retrieved list; the figure is computed from it alone"
     " (name a part with --system to run its own reranker again)"
 )
 

@@ -80,7 +80,7 @@ def sweep(
     [0.41, 0.86, 0.91]
     """
     if not 0 <= flat < 1:
-        raise UsageError(f"flat is {flat!r}; it is a share from 0 to below 1, such as 0.02")
+        raise UsageError(f"flat is {flat!r}; it must be a share from 0 to below 1, such as 0.02")
     cost = _parse_budget(budget)
     cutoffs = (*DEFAULT_KS, *DEEPER_KS) if ks is None else parse_ks(ks)
     if isinstance(cutoffs[0], str) and cost == TOKENS:
@@ -124,7 +124,7 @@ def _parse_budget(text: str | None) -> Budget:
     family, _, stage = text.partition(".")
     if family != "latency" or not stage:
         raise UsageError(
-            f"--budget is {text!r}; it is tokens, or the latency of a stage, such as latency.total"
+            f"--budget is {text!r}; give tokens, or the latency of a stage, such as latency.total"
         )
     before, _, ending = stage.rpartition(".")
     return parse_measure(text if before and ending in _PERCENTILES else f"{text}.p50")
@@ -272,7 +272,7 @@ def _budget_sections(systems: Sequence[Document]) -> Iterator[Section]:
         for name in timed:
             budget = budgets[name]
             value = f"{figure(budget['mean'])} ms {interval(budget['ci'])}".rstrip()
-            line = f"{budget['kind']} {value} at k = {budget['k']}, the only k that its log times"
+            line = f"{budget['kind']} {value} at k = {budget['k']}, the only k with logged times"
             lines.append(f"{name}: {budget['because'] or line}")
         yield Section(lines=lines)
     elif budgets:

@@ -77,14 +77,14 @@ def parse_ks(text: str) -> tuple[K, ...]:
     ((1, 5, 10), ('500tok', '1000tok'))
     >>> parse_ks("1,1.5")
     Traceback (most recent call last):
-    karat.errors.UsageError: k is '1.5'; it is a whole number above 0, or a budget such as 500tok
+    karat.errors.UsageError: k is '1.5'; give a whole number above 0, or a budget such as 500tok
     """
     ks: set[K] = set()
     for part in filter(None, re.split(r"[\s,]+", text)):
         number = re.fullmatch(r"0*([1-9][0-9]{0,11})(tok)?", part.casefold())
         if number is None:
             raise UsageError(
-                f"k is {part!r}; it is a whole number above 0, or a budget such as 500tok"
+                f"k is {part!r}; give a whole number above 0, or a budget such as 500tok"
             )
         ks.add(f"{number[1]}tok" if number[2] else int(number[1]))
     if not 1 <= len(ks) <= MOST_KS:
@@ -136,7 +136,7 @@ def knee_of(
     ((2, None), (None, 'it has not flattened yet'))
     """
     if better == "none":
-        return None, "neither high nor low is better"
+        return None, "neither higher nor lower is better"
     if len(values) < _FEWEST:
         many = "1 cut-off was" if len(values) == 1 else f"{len(values) or 'no'} cut-offs were"
         return None, f"{many} measured, and it takes {_FEWEST} to see a curve flatten"

@@ -65,7 +65,7 @@ def novelty(r: Ranked, k: Cut, *, overlap: float = 0.5) -> Values:
     Overlap is the Jaccard index of word sets (casefolded); the first item is always new.
     """
     if not 0 < overlap <= 1:
-        raise UsageError(f"overlap is {overlap:g}; it is a share above 0 and at most 1")
+        raise UsageError(f"overlap is {overlap:g}; it must be a share above 0 and at most 1")
     listing, mask = r.listed(k)
     texts = listing.column("text", "Novelty", "the items' texts: give --corpus").to_list()
     new, shown = np.zeros(r.n), np.zeros(r.n)
@@ -165,7 +165,7 @@ def _moment(text: str) -> datetime | None:
     gold="any",
     ceiling=None,
     bounded=False,
-    unjudged="{} is a description of lists, and neither high nor low is better",
+    unjudged="{} describes lists; neither higher nor lower is better",
 )
 def similarity(r: Ranked, k: Cut, *, of: Of = "relevant", rel: float = 1) -> Values:
     """The mean similarity of the relevant items in the top k, or of ``all`` of them."""
@@ -188,7 +188,7 @@ def similarity(r: Ranked, k: Cut, *, of: Of = "relevant", rel: float = 1) -> Val
 def _covered(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Evidence:
     if of == "corpus":
         listing, mask = r.listed(k)
-        remedy = "all items that there are: give --corpus"
+        remedy = "the list of all items: give --corpus"
         rows = listing.column("corpus_row", "Coverage(of='corpus')", remedy).to_numpy()
         keep = mask & (rows >= 0)
         return Evidence(listing.query[keep], rows[keep], np.ones(keep.sum()), listing.corpus_size)
@@ -199,9 +199,7 @@ def _covered(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Evidence
     gold = r.target.grade >= rel
     total = r.target.corpus_size if of == "items" else None
     if of == "items" and total is None:
-        raise MissingInputError(
-            "Coverage(of='items') needs all items that there are: give --corpus"
-        )
+        raise MissingInputError("Coverage(of='items') needs the list of all items: give --corpus")
     return Evidence(r.target.query[gold], r.target.unit[gold], found[gold], total)
 
 
@@ -271,7 +269,7 @@ def false_evidence(
     got, the only form that compares across systems. Answerable queries have no value.
     """
     if not 0 < keep <= 1:
-        raise UsageError(f"keep is {keep:g}; it is a share above 0 and at most 1")
+        raise UsageError(f"keep is {keep:g}; it must be a share above 0 and at most 1")
     listing, mask = r.listed(k)
     scores = listing.column("score", "FalseEvidence", "scores; this run has ranks only").to_numpy()
     best = np.full(r.n, -np.inf)

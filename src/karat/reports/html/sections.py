@@ -125,7 +125,7 @@ def _banners(document: Document) -> list[Context]:
 def _warnings(document: Document) -> list[Context]:
     warnings = []
     if dead := [system["name"] for system in document["systems"] if _unanswered(system)]:
-        sentence = "Not one of their queries could be scored, so their figures mean nothing."
+        sentence = "None of their queries could be scored, so their figures mean nothing."
         about = f"nothing scored: {', '.join(dead)}"
         warnings.append(_banner("CANNOT TELL", about, "bad", [sentence]))
     if partial := [system["name"] for system in document["systems"] if system.get("partial")]:
@@ -245,7 +245,7 @@ def _unjudged(document: Document, head: Document) -> list[Context]:
             continue
         share = f"{percent(found['unjudged'] / found['hits'])} of {found['hits']:,}"
         counts.append(_count("unjudged", found["unjudged"]) | {"share": share})
-    about = "hits of scored queries that the gold does not judge: counted as not relevant"
+    about = "unjudged hits of scored queries: counted as not relevant"
     own_k = head.get("own_k", True)
     about += "; k is each query's own" if own_k else ""
     name = f"unjudged in the top {'k' if own_k else head['k']}"
