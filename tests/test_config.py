@@ -159,20 +159,26 @@ def test_the_keys_are_those_that_a_file_of_gates_may_have_beside_them():
         ("- a", "a mapping with keys such as gold and measures is expected, not ['a']"),
         ("just text", "a mapping with keys"),
         ("~", "a mapping with keys such as gold and measures is expected, not nothing"),
-        ("gold: a\ngold: b", "karat.yaml:2: the key 'gold' is there twice; keep one"),
+        ("gold: a\ngold: b", "karat.yaml:2: the key 'gold' occurs twice; keep one"),
         ("gold: [", "is not valid YAML"),
         ("", "is empty"),
         ("# only this", "is empty"),
         (b"\x89PNG\x00\x00", "karat.yaml:1: holds a NUL byte, so it is binary"),
-        ('gold: a\nqueries: "q\\0.jsonl"', "karat.yaml:2: a text holds the character NUL; take it"),
+        (
+            'gold: a\nqueries: "q\\0.jsonl"',
+            "karat.yaml:2: a text holds the character NUL; remove it",
+        ),
         ('systems:\n  "a\\0b": {retriever: bm25}', "karat.yaml:2: a text holds the character NUL"),
         ('systems:\n  "": {retriever: bm25}', "karat.yaml:2: a key is ''; give it a name"),
-        ('systems:\n  "\\ud83d": {retriever: bm25}', "karat.yaml:2: '\\ud83d' holds half a char"),
+        (
+            'systems:\n  "\\ud83d": {retriever: bm25}',
+            "karat.yaml:2: '\\ud83d' holds half a surrogate",
+        ),
         (
             'systems:\n  "\\ude00\\ud83d": {k: 1}',
-            "karat.yaml:2: '\\ude00\\ud83d' holds half a char",
+            "karat.yaml:2: '\\ude00\\ud83d' holds half a surrogate",
         ),
-        ('gold: a\nby: ["x", "\\udc00"]', "karat.yaml:2: '\\udc00' holds half a character"),
+        ('gold: a\nby: ["x", "\\udc00"]', "karat.yaml:2: '\\udc00' holds half a surrogate pair"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(tmp_path, text, told):

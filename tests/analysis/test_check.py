@@ -47,7 +47,7 @@ def test_a_sound_set_is_sound_and_says_what_was_looked_for():
     assert result.verdict() == result.verdict(strict=True) == "sound"
     assert "no near-duplicate queries among 2 texts" in result.body["fine"]
     assert "no near-duplicate items among 2" in result.body["fine"]
-    assert "2 relevant items, all of them in the corpus" in result.body["fine"]
+    assert "2 relevant items, all in the corpus" in result.body["fine"]
     assert result.body["unchecked"] == []
 
 
@@ -121,7 +121,7 @@ def test_gold_that_the_corpus_lacks_is_an_error_with_the_nearest_id():
 def test_gold_of_documents_in_a_corpus_of_chunks_is_pointed_to_its_level():
     corpus = {"faq#1": "how to pay", "faq#2": "where to park"}
     one = found(check({"q1": {"faq": 1}}, None, corpus), "unknown_gold")
-    assert "not one relevant id is in the corpus" in one.what
+    assert "no relevant id is in the corpus" in one.what
     assert "--set level=doc" in one.what
     assert "unknown_gold" not in kinds(check({"q1": {"faq": 1}}, None, corpus, level="doc"))
 
@@ -190,7 +190,7 @@ def test_only_negatives_are_an_error_and_nothing_at_all_is_a_warning():
 
 def test_a_threshold_above_every_grade_is_given_as_the_reason():
     one = found(check({"q1": {"a": 1}, "q2": {"b": 1}}, rel=2), "only_negatives")
-    assert "relevant is a grade of 2, and the highest of all is 1" in one.what
+    assert "relevant needs grade 2, and the highest grade is 1" in one.what
 
 
 def test_a_hard_negative_must_not_be_relevant():

@@ -50,7 +50,7 @@ def test_a_gate_above_its_ceiling_is_an_error():
 
 def test_a_gate_that_the_ideal_ranking_passes_is_fine():
     result = check(one_each(40), "R@5 >= 0.9")
-    assert "1 gate, all of which the ideal ranking passes" in result.body["fine"]
+    assert "1 gate, all passed by the ideal ranking" in result.body["fine"]
     assert found(result, "gate_needs_more") is None
 
 

@@ -85,7 +85,7 @@ def test_queries_without_an_answer(world):
     assert row_of(text, "best")[1] == "4.2500"
     assert row_of(text, "no threshold")[3] == "1.0000"
     assert "2 queries without an answer · 10 with one, 10 of them with gold in the top 3" in text
-    assert "any threshold above 4.0000 and up to 4.5000 does the same as the best" in text
+    assert "any threshold above 4.0000 and up to 4.5000 gives the same result as the best" in text
     assert "optimistic" in text
     assert "with the choice" not in text
 

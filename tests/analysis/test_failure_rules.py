@@ -104,7 +104,7 @@ def test_a_list_of_which_nothing_was_returned_was_filtered_and_not_cut():
     records = [{"query_id": "q", "raw": with_gold(4), "topk": []}]
     (one,) = failures_of(records, {"q": ["g"]}).queries
     assert one.kind == "filtered_out"
-    assert one.because == "at rank 4 of raw, of which nothing was returned"
+    assert one.because == "at rank 4 of raw, from which nothing was returned"
 
 
 def test_a_score_line_explains_what_a_bare_log_does_not():

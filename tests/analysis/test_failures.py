@@ -72,7 +72,7 @@ def evidence(found, kind, at=0):
     ("kind", "at", "because", "facts"),
     [
         ("failed_call", 1, "the call failed: timeout 1", {"error": "timeout 1"}),
-        ("not_in_run", 0, "the run has no answer to it", {}),
+        ("not_in_run", 0, "the run has no answer for it", {}),
         ("not_in_index", 0, "its gold is not in the corpus", {"raw_rank": None}),
         (
             *("routed_away", 0, "sent to docs+wiki, while its gold is in tickets"),
@@ -135,7 +135,7 @@ def evidence(found, kind, at=0):
         (
             "false_positive_dominance",
             1,
-            "at rank 13 of raw, and 6 of the top 10 stand above the gold of many queries",
+            "at rank 13 of raw, and 6 of the top 10 rank above the gold of many queries",
             {"dominant": HUBS, "share": 0.6},
         ),
         ("low_rank", 2, "returned at rank 13, below the top 10", {"final_rank": 13}),

@@ -225,7 +225,7 @@ def test_precision_at_its_ceiling_asks_for_fewer_places():
     one = finding(with_gold(60, 2).findings(), "distractors")
     assert (one.figures["R@5"], one.figures["P@5"], one.figures["ceiling"]) == (1, 0.4, 0.4)
     assert one.look_at == "a smaller k"
-    assert "only fewer places" in one.sentence
+    assert "only a smaller k" in one.sentence
     assert "R@2 is 1" in one.sentence
 
 
@@ -233,7 +233,7 @@ def test_precision_at_its_ceiling_asks_for_fewer_places():
 def test_fewer_places_wait_for_a_better_order(rank, look_at):
     found = with_gold(60, 1).change(everywhere([rank]), 60).findings()
     one = finding(found, "distractors")
-    assert "only fewer places" in one.sentence
+    assert "only a smaller k" in one.sentence
     assert one.look_at.startswith(look_at)
 
 
@@ -241,7 +241,7 @@ def test_fewer_places_wait_for_a_better_order(rank, look_at):
 def test_precision_is_at_its_ceiling_from_95_percent_of_it_on(lost, ceiling):
     # P@5 is 0.19 and 0.188 of at most 0.2.
     one = finding(with_gold(100, 1).change(nowhere, lost).findings(), "distractors")
-    assert ("only fewer places" in one.sentence) == ceiling
+    assert ("only a smaller k" in one.sentence) == ceiling
 
 
 def test_a_ceiling_below_the_line_is_named():
@@ -267,7 +267,7 @@ def test_precision_is_low_below_its_line(lost, expected):
     found = World.of().change(nowhere, lost).findings()
     assert fired(found) == expected
     if expected:
-        assert "P@5 0.498 of at most 0.60: the evidence stands" in found.findings[0].sentence
+        assert "P@5 0.498 of at most 0.60: distractors" in found.findings[0].sentence
         assert "cross-encoder" in found.findings[0].look_at
 
 
@@ -296,7 +296,9 @@ def test_gold_that_is_present_and_not_first_is_buried():
     reached = 1 / math.log2(3) + 1 / math.log2(4) + 1 / math.log2(5)
     assert figures["RR@10"] == 0.5
     assert figures["nDCG@10"] == pytest.approx(reached / ideal)
-    assert found.findings[0].sentence.startswith("R@10 1 but RR@10 0.50: the evidence is there")
+    assert found.findings[0].sentence.startswith(
+        "R@10 1 but RR@10 0.50: the evidence is there but buried"
+    )
 
 
 def test_buried_names_both_measures_where_both_are_low():
@@ -388,7 +390,7 @@ def test_lists_that_end_early_do_not_tell_low_ranks_from_what_was_not_retrieved(
     found = World.of(stages=(), k=10).change(nowhere, 39).findings()
     sentence = finding(found, "not_retrieved").sentence
     assert "not retrieved at all" not in sentence
-    assert "may stand lower or nowhere; log lists of 50" in sentence
+    assert "it may be lower or missing; log lists of 50" in sentence
     assert found.unchecked["ranked_too_low"] == "needs a raw list of 50; the log goes to 10"
 
 
@@ -477,7 +479,7 @@ def test_the_page_says_what_to_fix_what_is_fine_and_what_was_not_checked():
     assert ["slower", "needs a baseline run"] in unchecked.grid
     nothing = findings_sections({"findings": [], "quiet": ["buried"], "unchecked": {}})
     assert [one.lines for one in nothing] == [
-        ["None of the rules that could be checked found anything."],
+        ["No rule that could be checked found a problem."],
         ["buried"],
     ]
 

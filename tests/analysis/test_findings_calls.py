@@ -109,7 +109,7 @@ def test_without_a_baseline_or_its_latencies_slower_is_not_checked():
     found = replace(world, baseline=silent.staged()).findings()
     assert "latency_ms" in found.unchecked["slower"]
     other = replace(world, baseline=World.of(31).staged()).findings()
-    assert other.unchecked["slower"] == "needs a baseline that was asked the same queries"
+    assert other.unchecked["slower"] == "needs a baseline with the same queries"
 
 
 def demoted(one):

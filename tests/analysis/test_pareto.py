@@ -93,7 +93,7 @@ def test_the_latency_may_be_any_of_a_stage():
 def test_what_cannot_be_held_against_each_other_is_refused():
     with pytest.raises(UsageError, match="did you mean R@5"):
         pareto({"a": system(5, 10)}, "R@50")
-    with pytest.raises(UsageError, match="neither better high nor low"):
+    with pytest.raises(UsageError, match="neither higher nor lower is better"):
         pareto({"a": system(5, 10)}, "Sim@5")
     with pytest.raises(UsageError, match="cannot be compared"):
         pareto({"a": system(5, 10), "b": system(5, 10, n=9)}, "R@5")

@@ -57,7 +57,7 @@ def test_a_curve_that_falls_is_flat_from_its_start():
         ([0.5], "higher", "1 cut-off was measured"),
         ([], "higher", "no cut-offs were measured"),
         ([0.0, 0.0, 0.0], "higher", "0 throughout"),
-        ([0.3, 0.3, 0.3], "none", "neither high nor low"),
+        ([0.3, 0.3, 0.3], "none", "neither higher nor lower is better"),
     ],
 )
 def test_without_a_knee_there_is_a_reason(values, better, because):

@@ -108,7 +108,7 @@ def test_queries_that_were_left_out_come_before_all_others():
 
 
 def test_a_measure_without_a_direction_is_refused():
-    with pytest.raises(UsageError, match="no better and worse"):
+    with pytest.raises(UsageError, match="ranks no query as worse"):
         looked_at(measure="Sim@5").worst(1)
 
 
@@ -310,7 +310,7 @@ def test_misses_are_named_by_their_texts_and_failed_calls_by_their_error():
         "query": "who",
         "retrieved": [],
         "relevant": ["a"],
-        "error": "the run has no answer to it",
+        "error": "the run has no answer for it",
     }
 
 

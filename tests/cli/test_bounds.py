@@ -303,4 +303,4 @@ def test_a_strict_gate_waits_for_queries_that_a_judgment_could_bring_in(run, tmp
     assert run(*words).code == 0
     strict = run(*words, "--strict-bounds")
     assert strict.code == 3
-    assert "but 1 query without relevant gold would take part" in strict.out
+    assert "but 1 query without relevant gold would count" in strict.out

@@ -293,7 +293,7 @@ def test_what_is_lacking_is_counted_and_said(run, world):
     done = run("calibrate", "judged.jsonl", "--human", "more.jsonl", *TOP)
     assert done.code == 0
     assert (
-        "1 judged by people only · 495 by the judge only · 5 failed, which is no grade" in done.out
+        "1 judged by people only · 495 by the judge only · 5 failed, so without a grade" in done.out
     )
     assert "505 items in the top 10 that nobody judged, left out" in done.out
 

@@ -263,7 +263,7 @@ def test_documents_may_be_any_corpus_and_standard_input(garden, spawn, run):
     ("gold", "told"),
     [
         ("bees.md#00001", "'bees.md#00001' is not a span; write each as doc_id:start-end"),
-        ("wasps.md:0-9", "document 'wasps.md' is not among those of docs, which are called"),
+        ("wasps.md:0-9", "document 'wasps.md' is not in docs, whose documents are called"),
         ("bees.md:1-99999", "the span bees.md:1-99999 ends after its document, which has 1,440"),
         ("bees.md:9-9", "'bees.md:9-9' is not a span"),
     ],
@@ -283,7 +283,7 @@ Q = ("--queries", "queries.jsonl")
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["docs"], "give queries to compare chunkings, or write to keep one's chunks"),
+        (["docs"], "give queries to compare chunkings, or write to save the chunks of one"),
         (["nowhere", *Q], "nowhere: no such file"),
         (["empty", *Q], "empty: is a folder without corpus.jsonl, and holds no file that"),
         (["docs", *Q, "--chunker", "fixd"], "unknown chunker 'fixd'; did you mean fixed?"),
@@ -298,9 +298,9 @@ Q = ("--queries", "queries.jsonl")
         (["docs", *Q, "--set", "seed=1", "--seed", "2"], "contradict each other"),
         (["docs", *Q, "-m", "ndgc@5"], "did you mean nDCG?"),
         (["docs", *Q, "-o", "report.docx"], "report.docx"),
-        (["docs", "--write", "c.jsonl"], "write keeps the chunks of one chunker"),
-        (["docs", *Q, "--write", "c.jsonl"], "write keeps the chunks of one chunker"),
-        (["docs", "--chunker", "fixed", "--write", "c.docx"], "shows no format"),
+        (["docs", "--write", "c.jsonl"], "write saves the chunks of one chunker"),
+        (["docs", *Q, "--write", "c.jsonl"], "write saves the chunks of one chunker"),
+        (["docs", "--chunker", "fixed", "--write", "c.docx"], "does not determine a format"),
         (["docs", "--chunker", "fixed", "--write", "c.json"], "written to .jsonl, .csv"),
         (["docs", "--chunker", "fixed", "--write", "-", "--json"], "both go to standard output"),
         (
@@ -311,7 +311,7 @@ Q = ("--queries", "queries.jsonl")
         (["docs", *Q, "--chunker", "fixed", "--write", "c.csv", "-o", "c.csv"], "an input"),
         (["docs", "--queries", "-"], "only one input can be standard input"),
         (["docs", "--queries", "plain.jsonl"], "holds queries without gold"),
-        (["docs", "--queries", "nogold.jsonl"], "holds not one span"),
+        (["docs", "--queries", "nogold.jsonl"], "holds no span"),
         (["chunks.jsonl", *Q], "its items have 'start', so they are chunks already"),
     ],
 )

@@ -130,7 +130,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(compare, options, said):
 def test_one_run_is_not_a_comparison(compare):
     result = compare("base", m="RR")
     assert (result.code, result.out) == (2, "")
-    assert "compare needs two runs at least" in result.err
+    assert "compare needs at least two runs" in result.err
 
 
 def test_a_primary_measure_is_scored_even_if_it_was_not_asked_for(compare):
@@ -187,12 +187,12 @@ def test_a_system_that_failed_everywhere_cannot_be_told(files, run):
     assert f"{N} of {N} calls of failed.jsonl failed: timed out" in refused.err
     gold += ("--set", "missing_ids=allow")
     alone = run("eval", failed, *gold)
-    assert (alone.code, alone.err) == (3, "karat: cannot tell: not one query could be scored\n")
+    assert (alone.code, alone.err) == (3, "karat: cannot tell: no query could be scored\n")
     assert run("eval", failed, base, *gold).code == 0
     for pair in ((base, failed), (failed, base), (failed, failed)):
         done = run("compare", *pair, *gold)
         assert done.code == 3
-        assert "not one query of failed" in done.err
+        assert "no query of failed" in done.err
 
 
 def test_a_reader_that_goes_away_is_no_failed_gate(files):
@@ -211,7 +211,7 @@ def test_a_latency_or_cost_of_nothing_is_refused(compare, name):
     for options in ({"m": name}, {"m": "RR", "primary": name}):
         done = compare("base", "better", **options)
         assert done.code == 2
-        assert "does not say of what" in done.err
+        assert "lacks of=" in done.err
 
 
 def test_an_absolute_margin_may_be_any_difference(compare):

@@ -43,7 +43,7 @@ def test_a_dead_system_that_is_allowed_is_reported_and_leaves_with_3(dead, run, 
     done = run(*call)
     assert done.code == 3
     assert "0 of 2 queries scored · 2 failed calls" in done.out
-    assert done.err == "karat: cannot tell: not one query could be scored\n"
+    assert done.err == "karat: cannot tell: no query could be scored\n"
     [system] = json.loads(run(*call, "--json").out)["systems"]
     assert system["counts"]["failed_calls"] == 2
 

@@ -235,8 +235,8 @@ def test_what_could_not_be_saved_is_refused_before_any_work(files):
         ({"save": False, "store": None, "tag": ["main"]}, "--tag is for what is saved; add"),
         ({"save": True, "store": None, "tag": ["a b"]}, "tag 'a b'"),
         ({"save": True, "store": "qrels.txt", "tag": []}, "is no SQLite database"),
-        ({"save": True, "store": "sqlite://", "tag": []}, "a store in memory keeps nothing"),
-        ({"save": True, "store": "sqlite:///:memory:", "tag": []}, "in memory keeps nothing"),
+        ({"save": True, "store": "sqlite://", "tag": []}, "an in-memory store saves nothing"),
+        ({"save": True, "store": "sqlite:///:memory:", "tag": []}, "in-memory store saves nothing"),
         ({"save": True, "store": "qrels.txt/s.db", "tag": []}, "qrels.txt is no folder"),
         ({"save": True, "store": "postgresql://127.0.0.1:1/x", "tag": []}, "cannot be used"),
     ):

@@ -157,8 +157,8 @@ def test_too_many_failures_leave_with_3_and_no_grade(pool, run):
         call = ("judge", "pool.jsonl", "--url", endpoint.url, "--model", "m", "-o", "l.jsonl")
         done = run(*call)
         assert done.code == 3
-        assert "12 × the answer is no JSON" in done.out
-        told = "karat: partial: 12 of 12 pairs could not be judged; ask them again with --resume"
+        assert "12 × the answer is not JSON" in done.out
+        told = "karat: partial: 12 of 12 pairs could not be judged; retry them with --resume"
         assert told in done.err
         assert all("grade" not in row and row["error"] for row in rows("l.jsonl"))
         assert run(*call, "--max-failures", "1", "--quiet").code == 0
@@ -322,7 +322,7 @@ def test_labels_of_another_run_are_replaced_only_when_told_so(pool, run):
     refused = run(*call, "--limit", "3")
     assert refused.code == 2
     assert refused.err == (
-        "karat: labels.jsonl holds labels that are not of this run; choose another name, resume "
+        "karat: labels.jsonl holds labels of another run; choose another name, resume "
         "it with --resume, or replace them with --restart\n"
     )
     assert Path("labels.jsonl").read_bytes() == before

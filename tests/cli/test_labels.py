@@ -446,7 +446,7 @@ def test_a_store_that_is_held_for_long_is_told_of_meanwhile(run, labelled, monke
         (["export", "--resolve=majority"], "name a file with -o"),
         (["export", "--resolve=most", "-o", "x.txt"], "unknown way to resolve 'most'"),
         (["export", "--resolve=majority", "-o", "-"], "name its format"),
-        (["export", "--resolve=majority", "-o", "x.pdf"], "shows no format for gold"),
+        (["export", "--resolve=majority", "-o", "x.pdf"], "does not determine a format for gold"),
         (["export", "--resolve=majority", "-o", "runlog:x"], "carries no gold"),
         (["export", "--resolve=majority", "-o", "x.txt", "-o", "x.txt"], "given twice"),
         (["export", "--resolve=majority", "-o", "x.txt", "-o", "./x.txt"], "given twice"),
@@ -492,7 +492,7 @@ def test_a_store_that_is_not_there_is_told_in_the_words_of_labels(run, place):
             run, *command
         )
     assert not Path(".karat").exists()
-    assert "a store in memory keeps nothing" in refused(run, "new", pool(), "--store", "sqlite://")
+    assert "an in-memory store saves nothing" in refused(run, "new", pool(), "--store", "sqlite://")
     with Store.open(".karat/history.db") as store, store._database.writing():
         pass
     assert "no label set yet" in run("labels").out

@@ -70,7 +70,7 @@ def test_a_run_that_did_not_answer_settles_nothing(run, files):
     allowed = (*GOLD, "--set", "missing_ids=allow")
     for runs in (("dead.jsonl", "bm25.trec"), ("dead.jsonl",)):
         done = run("next", *runs, *allowed, "-o", "page.md", "-o", "out.json")
-        told = "cannot tell: not one query of dead could be scored"
+        told = "cannot tell: no query of dead could be scored"
         assert (done.code, done.err) == (3, f"karat: {told}\n")
         for page in (done.out, Path("page.md").read_text()):
             assert told in page
@@ -160,7 +160,7 @@ def test_next_judge_next_ends_with_stop(run, files):
         assert run("judge", name, "--judge", "overlap", "-o", labels, "--quiet").code == 0
         gold += ["--gold", labels]
     assert number >= 1
-    assert "stop: the verdict is unclear whatever the " in done.out
+    assert "stop: the verdict is unclear however " in done.out
     # What was said to be settled is: judge all that is left, and the verdict is the same.
     stopped = body(run, *RUNS, *gold, *TEXTS)
     assert (stopped["settled"], stopped["next"]) == (True, [])
@@ -240,7 +240,7 @@ def test_lists_that_are_the_same_need_no_judgment(run, files):
     assert (done.code, done.err) == (0, "")
     with_gold = {query for query, _ in judged()}
     unjudged = [one for one in ranks_in_files()[0] if one[0] in with_gold and one not in judged()]
-    assert f"stop: the verdict is same whatever the {len(unjudged)} other pairs are" in done.out
+    assert f"stop: the verdict is same however {len(unjudged)} other pairs are judged" in done.out
 
 
 def test_a_query_that_is_skipped_is_not_asked_about(run, files):

@@ -322,7 +322,7 @@ def test_an_empty_run_and_one_of_other_queries_are_refused(run, files):
     Path("other.trec").write_text("z9 Q0 a 1 1.0 x\n")
     done = run("pool", "other.trec", "--queries", "queries.jsonl")
     assert done.code == 2
-    assert "other.trec: has no query that is asked: it has 'z9'" in done.err
+    assert "other.trec: shares no query with the queries: it has 'z9'" in done.err
 
 
 def test_help_needs_neither_polars_nor_numpy():

@@ -197,7 +197,7 @@ def test_all_calls_may_have_failed(log, run):
     assert run("stages", "run.jsonl", *ASKED).code == 2
     result = run("stages", "run.jsonl", *ASKED, "--set", "missing_ids=allow")
     assert result.code == 3
-    assert "not one query could be scored" in result.err
+    assert "no query could be scored" in result.err
     assert "1 failed call" in result.out
 
 

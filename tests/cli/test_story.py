@@ -285,7 +285,7 @@ def test_the_verdict_comes_first_on_a_terminal(run):
     ]
     assert spaced(lines[5]) == "q1 2 0.5000 1.0000 2 Sc1 scenes with Anna in danger"
     assert spaced(lines[8]) == "q_4 no gold - - - - an old friend"
-    assert lines[-1] == "gold that is no scene, and is never found: Sc9"
+    assert lines[-1] == "gold that is not a scene, so is never found: Sc9"
     assert (done.code, done.err) == (0, "")
 
 
@@ -309,7 +309,7 @@ def test_of_many_queries_those_that_did_worst_are_shown(run):
     rows = [line for line in done.out.splitlines() if line.startswith(("q_", "worst"))]
     assert rows[0].startswith("worst")
     assert len(rows) == 30
-    assert "the 30 queries that did worst; all are in -o out.json" in done.out
+    assert "the 30 queries with the worst results; -o out.json has all" in done.out
 
 
 def test_output_is_the_same_bytes_wherever_it_goes(run):

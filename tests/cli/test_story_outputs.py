@@ -158,7 +158,7 @@ def test_a_log_that_ends_before_the_first_relevant_scene_is_refused(run):
     log = ["runs/bow.jsonl", "--gold", "queries.json", "--profile", "story"]
     refused = run("eval", *log, "-o", "story:x.json")
     assert refused.code == 2
-    assert "its k above the number of scenes; --corpus tells which there are" in refused.err
+    assert "its k above the number of scenes; --corpus names the scenes" in refused.err
 
 
 def test_a_log_that_ends_before_a_query_s_own_k_is_refused_if_gold_is_left(run):

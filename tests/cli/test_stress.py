@@ -77,7 +77,7 @@ def test_a_runs_lists_are_edited_as_they_are(run, folder, file):
     (system,) = document["systems"]
     assert system["how"] == "list edited"
     assert system["because"] == (
-        "no reranker can be run again from a log; the figure is arithmetic on the list"
+        "a log cannot run its reranker again; the figure is computed from the list alone"
     )
     assert (system["reranker"], system["lists_from"]) == (None, "run")
     (scenario,) = system["scenarios"]
@@ -271,7 +271,7 @@ def test_the_page_says_what_dropped_and_how_it_was_measured(run, folder):
     assert said.out.startswith("insert 3 at 1,2,3: nDCG@5 drops by ")
     for words in (
         "run: list edited",
-        "no reranker can be run again from a log",
+        "a log cannot run its reranker again",
         f"{3 * N} negatives of the eval set",
         "run, insert 3 at 1,2,3: nDCG@5 by language",
         f"{N} of {N} queries with gold",

@@ -208,7 +208,7 @@ def test_a_run_of_depth_three_is_not_measured_beyond_it(run, files):
     ("call", "why"),
     [
         ({"query_id": "q01", "topk": []}, "no list is deep enough for any of the cut-offs"),
-        ({"query_id": "q01", "error": "timeout"}, "not one query could be scored"),
+        ({"query_id": "q01", "error": "timeout"}, "no query could be scored"),
     ],
 )
 def test_a_run_that_returned_nothing_cannot_be_told_about(run, files, call, why):

@@ -304,7 +304,7 @@ def test_failed_calls_are_misses_with_their_error(run, world):
     assert "3 of 3 calls of run.jsonl failed: timed out" in refused.err
     allowed = ("--set", "missing_ids=allow")
     asked = run("triage", *world, *allowed, "-o", "misses:m.json", "--json")
-    assert (asked.code, asked.err) == (3, "karat: cannot tell: not one query could be scored\n")
+    assert (asked.code, asked.err) == (3, "karat: cannot tell: no query could be scored\n")
     document = json.loads(asked.out)
     assert [case["error"] for case in document["queries"]] == [
         "timed out",
@@ -504,10 +504,10 @@ def test_measures_of_texts_and_of_tokens_have_what_they_need(run, world):
         (("--worst", "0"), "--worst is '0'; it is a whole number from 1 to 1,000,000"),
         (("--worst", "many"), "--worst is 'many'; it is a whole number from 1 to 1,000,000"),
         (("--worst", "-3"), "--worst is '-3'; it is a whole number from 1 to 1,000,000"),
-        (("run.jsonl",), "triage looks into one run, not 2"),
-        (("-m", "R@5,P@5"), "one measure makes queries bad, not 2"),
+        (("run.jsonl",), "triage takes one run, not 2"),
+        (("-m", "R@5,P@5"), "one measure selects the bad queries, not 2"),
         (("-m", "ndgc@5"), "did you mean nDCG?"),
-        (("-m", "Sim@5"), "Sim@5 has no better and worse"),
+        (("-m", "Sim@5"), "Sim@5 ranks no query as worse"),
         (("-m", "latency.total.p50"), "latency"),
         (("--line", "mis=5"), "did you mean miss?"),
         (("--line", "miss=0"), "miss is '0'"),

@@ -177,7 +177,7 @@ def test_bytes_that_are_no_text_are_refused(run, folder, tmp_path):
         (("gone.parquet",), "no such file"),
         (("-",), "not standard input"),
         (("run.parquet", "--bounds"), "--bounds needs every list in one place; use --engine local"),
-        (("run.parquet", "--engine", "sparc"), "'sparc' is not known; it is local, spark"),
+        (("run.parquet", "--engine", "sparc"), "'sparc' is not known; use local, spark"),
         (("run.parquet", "--engine", "spark="), "'spark=' is not known"),
         (("run.parquet", "--engine", "spark=local[7]"), "session on 'local[2,4]' is active"),
     ],

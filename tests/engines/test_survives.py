@@ -96,7 +96,7 @@ def test_what_is_no_master_is_refused_before_spark_is_started(run, tmp_path, mas
     files = (str(tmp_path / "run.trec"), "--gold", str(tmp_path / "qrels.txt"))
     told = run("eval", *files, "--engine", f"spark={master}")
     assert told.code == 2
-    assert told.err.startswith(f"karat: {master!r} is no master of Spark; it is local[4]")
+    assert told.err.startswith(f"karat: {master!r} is not a Spark master; use local[4]")
 
 
 def test_a_run_of_other_queries_is_refused(spark, tmp_path):

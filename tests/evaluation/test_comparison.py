@@ -138,7 +138,7 @@ def test_a_measure_without_a_direction_gets_no_verdict_and_cannot_decide():
     found = compare(runs, gold_of(), ["NumRet", "RR"])
     assert found.rule.primary == "RR"
     assert found.of("new", "NumRet").verdict is None
-    with pytest.raises(UsageError, match="no measure here is better high or low"):
+    with pytest.raises(UsageError, match="no measure here has a better direction"):
         compare(runs, gold_of(), ["NumRet"])
 
 
@@ -255,7 +255,7 @@ def test_runs_that_skip_different_queries_are_refused():
     gold = gold_of(3)
     old = Run.from_dict({"q000": ["a"], "q001": ["a"], "q002": ["a"]}, name="old")
     new = Run.from_dict({"q000": ["a"], "q001": ["a"]}, name="new")
-    with pytest.raises(UsageError, match=r"1 query was answered by one of them only.*'q002'"):
+    with pytest.raises(UsageError, match=r"1 query was answered by only one of them.*'q002'"):
         compare([old, new], gold, ["RR"], settings={"missing": "skip"})
     compare([old, new], gold, ["RR"])
 

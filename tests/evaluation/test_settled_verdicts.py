@@ -75,7 +75,7 @@ def test_better_holds_where_it_holds_at_worst():
     assert (found.now, found.at_worst, found.at_best) == ("better", "better", "better")
     assert (found.holds, found.settled, found.exact) == ("better", True, True)
     assert found.delta == pytest.approx((0.1, 0.5))
-    assert found.because == "the verdict is better whatever the unjudged items are"
+    assert found.because == "the verdict is better however the unjudged items are judged"
     assert found.comparison.delta == pytest.approx(0.3)
 
 
@@ -102,7 +102,7 @@ def test_unclear_for_ever_is_settled_and_says_so():
     old, new = of_values([0.5] * 3, [0.9, 0.6, 0.5])
     found = stability_of(old, new, ranged([-0.1, 0.0, -0.2], [0.5, 0.2, 0.3]), Rule(), "RR")
     assert (found.now, found.holds, found.settled) == ("unclear", "unclear", True)
-    assert found.because == "the verdict is unclear whatever the unjudged items are"
+    assert found.because == "the verdict is unclear however the unjudged items are judged"
 
 
 def test_unclear_is_open_while_sameness_is_in_reach():

@@ -134,4 +134,4 @@ def test_nothing_holds_while_a_judgment_could_bring_queries_into_the_mean():
     assert (closed.bounds["verdict"], closed.bounds["entering"]) == ("better", 0)
     strict = compared(*entering(None), "RR", strict_bounds=True)
     assert strict.verdict == "unclear"
-    assert "30 queries without relevant gold would take part" in strict.because
+    assert "30 queries without relevant gold would count" in strict.because

@@ -30,7 +30,7 @@ def search(text, k):
         time.sleep(0.01)
     return [f"{{text}}-{{at}}" for at in range(k)]
 """
-BUSY = "is being written by another karat; wait until it is done"
+BUSY = "is being written by another karat process; wait until it is done"
 
 
 def lay_search(folder: Path) -> Path:

@@ -266,7 +266,7 @@ def test_a_scene_told_twice_has_its_last_text() -> None:
         ("Sc1 group begin\nA meets B\n", "s.cnl:1: group 'Sc1' is not closed"),
         (
             "Sc1 group begin\nSc2 group end\nSc1 group end\n",
-            "s.cnl:2: group 'Sc2' ends here but is not the one open",
+            "s.cnl:2: group 'Sc2' ends here but is not the open group",
         ),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_memory_without_content_is_gold_but_no_item_beside_others(tmp_path: Pa
     for lacking in ({}, {"content": None}):
         path = put(tmp_path, SOUND, {"memory_id": "b", "generated_queries": ["why"], **lacking})
         assert read_gold(path).frame["item_id"].to_list() == ["7", "b"]
-        told = "suite.json: memory 'b' (test case 2) has no content, others have; give it"
+        told = "suite.json: memory 'b' (test case 2) has no content, but others do; give it"
         assert refusal(read_corpus, path).startswith(told)
 
 

@@ -167,7 +167,7 @@ def test_unknown_formats_are_answered_with_the_nearest(tmp_path: Path) -> None:
     path = put(tmp_path, "q 0 d 1\n", "q.txt")
     with pytest.raises(UsageError, match="did you mean trec"):
         read_gold(path, format="trek")
-    with pytest.raises(UsageError, match=r"shows no format for gold; end it in \.trec"):
+    with pytest.raises(UsageError, match=r"does not determine a format for gold; end it in \.trec"):
         write_gold(Gold.from_dict({"q": {"d": 1}}), tmp_path / "out.xyz")
 
 

@@ -184,7 +184,7 @@ def test_a_broken_story_is_refused_with_its_first_line(tmp_path):
     with pytest.raises(InputError) as caught:
         read_story(put(tmp_path, BROKEN, "s.cnl"))
     assert str(caught.value) == (
-        "s.cnl:2: a statement needs at least a subject and a verb; wrong lines in all: 2"
+        "s.cnl:2: a statement needs at least a subject and a verb; wrong lines in total: 2"
     )
 
 

@@ -198,7 +198,7 @@ def test_queries_say_which_pairs_count():
     found = calibrate(labels_of(judge), gold_of(people), queries=queries).to_dict()
     assert found["pairs"]["both"] == 20
     assert found["pairs"]["left_out"] == 20
-    with pytest.raises(InputError, match="no pair that judge and people share"):
+    with pytest.raises(InputError, match="no pair judged by both"):
         calibrate(labels_of(judge), gold_of(people), queries=Queries.from_dict({"z": "?"}))
 
 

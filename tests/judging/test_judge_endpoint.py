@@ -95,11 +95,11 @@ def test_what_a_body_adds_is_sent_and_null_takes_away():
 @pytest.mark.parametrize(
     ("say", "reason"),
     [
-        (completion("It is relevant."), "the answer is no JSON"),
-        (completion('{"relevance": 2, "rati'), "the answer is no JSON"),
+        (completion("It is relevant."), "the answer is not JSON"),
+        (completion('{"relevance": 2, "rati'), "the answer is not JSON"),
         (graded(7), "relevance is not 0, 1 or 2"),
         (graded("two"), "relevance is not 0, 1 or 2"),
-        (Say(b'{"choices": []}'), "the endpoint's answer is no chat completion"),
+        (Say(b'{"choices": []}'), "the endpoint's answer is not a chat completion"),
         (completion(None), "the answer is empty"),
         (completion(None, refusal="no"), "the model refused"),
         (Say(b"<html>", kind="text/html"), "the endpoint did not answer with JSON"),

@@ -36,7 +36,7 @@ def test_the_digest_is_of_the_template():
     [
         ("no placeholders", "p.md: has no {query}; a prompt holds {query} and {text}"),
         ("{query} only", "p.md: has no {text}"),
-        ("{query}\n{text}\n{document}", "p.md:3: {document} is no placeholder"),
+        ("{query}\n{text}\n{document}", "p.md:3: {document} is not a placeholder"),
         ("", "p.md: is empty"),
     ],
 )

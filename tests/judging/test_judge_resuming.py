@@ -116,7 +116,7 @@ def test_going_on_after_an_interrupt_gives_the_bytes_of_an_uninterrupted_run(tmp
     assert sorted(map(number, server.requests)) == list(range(kept, 20))
     assert done.kept == kept
     assert (done.pairs, done.failed) == (20, 3)
-    assert done.reasons == {"the answer is no JSON": 3}
+    assert done.reasons == {"the answer is not JSON": 3}
     assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
@@ -197,7 +197,7 @@ def test_a_finished_file_of_another_run_is_not_replaced_unless_told_so(tmp_path)
     with Server(by_number) as server:
         judged(server.url, 4, path)
         before = path.read_bytes()
-        told = r"l\.jsonl holds labels that are not of this run; .*"
+        told = r"l\.jsonl holds labels of another run; .*"
         with pytest.raises(UsageError, match=told + "name, or replace them with --restart"):
             judged(server.url, 4, path, access={"model": "n"})
         # Fewer pairs: two of the four judgments would be lost.

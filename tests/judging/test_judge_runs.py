@@ -119,7 +119,7 @@ def test_what_passes_is_tried_again_and_what_does_not_is_not(tmp_path, quick):
     document = done.to_dict()
     assert document["grades"] == {"2": 3, "1": 0, "0": 0}
     assert document["reasons"] == {
-        "the answer is no JSON": 1,
+        "the answer is not JSON": 1,
         "the endpoint answered 429": 1,
         "the endpoint answered 500": 1,
     }

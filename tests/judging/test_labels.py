@@ -171,7 +171,7 @@ def test_one_of_several_raters_is_taken_by_name(tmp_path):
         (GOOD | {"grade": None}, 'no grade; a label has "grade", or "error" where'),
         (GOOD | {"error": "why"}, "has grade and error; keep one"),
         (GOOD | {"relevance": 2}, "has grade and relevance; keep one"),
-        (GOOD | {"grade": None, "error": 5}, "error is no text; the reason is expected"),
+        (GOOD | {"grade": None, "error": 5}, "error is not text; the reason is expected"),
         (GOOD | {"grade": None, "error": " "}, "error is no text"),
         (GOOD | {"item_id": None}, "item_id is null; ids are text or whole numbers"),
         (GOOD | {"chunk_id": "d2"}, "item_id is 'd1' and chunk_id is 'd2'; a pair is of one item"),

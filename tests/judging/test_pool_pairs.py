@@ -51,7 +51,9 @@ def test_an_unjudged_item_that_both_return_does_not_leave_their_order_open():
     assert pair["range"] == pytest.approx([0.16, 0.16])
     assert pair["range_beyond"] == pytest.approx([0.16 - 0.8**40, 0.16 + 0.8**40])
     assert (pair["open"], pair["queries"]) == (None, 1)
-    assert about_rbp(document) == ["RBP orders every pair of runs, whatever the unjudged items are"]
+    assert about_rbp(document) == [
+        "RBP orders every pair of runs, however the unjudged items are judged"
+    ]
 
 
 def test_unjudged_items_of_one_run_leave_the_order_open():
@@ -82,7 +84,7 @@ def test_ranks_below_the_end_are_told_apart_from_unjudged_items():
     assert pair["range_beyond"] == pytest.approx([0.16 - 0.64, 0.16 + 0.64])
     assert pair["open"] == "beyond"
     assert about_rbp(document) == [
-        "RBP orders every pair of runs, whatever the unjudged items are",
+        "RBP orders every pair of runs, however the unjudged items are judged",
         "by RBP only ranks below the end of lists could reverse a and b",
     ]
 

@@ -148,7 +148,7 @@ def test_what_is_no_run_or_no_gold_is_refused():
 @pytest.mark.parametrize(
     ("lists", "told"),
     [
-        (5, "a dict by query, not of a int"),
+        (5, "a dict by query, not a int"),
         ({"q": None}, "query 'q' holds None"),
         ({"q": {"a": [1]}}, "holds List"),
         ({"q": {"a": {"b": 1}}}, "holds Struct"),

@@ -118,7 +118,7 @@ REFUSED = {
     "nDCG(gain={1: 'a'})": "gain .* must map grades to gains",
     "nDCG(gain={1: -1})": "gain .* none below 0",
     "FalseEvidence(threshold=1e999)": "threshold is inf .* finite",
-    "nDCG@0": "cut-off '0' in 'nDCG@0' is not known; it is a whole number above 0",
+    "nDCG@0": "cut-off '0' in 'nDCG@0' is not known; use a whole number above 0",
     "nDCG@-1": "cut-off '-1'",
     "nDCG@1.5": "cut-off '1.5'",
     "nDCG@ten": "cut-off 'ten'",

@@ -72,7 +72,7 @@ def test_a_regression_is_a_failure_and_what_is_the_same_passes():
     assert found["RR against base (primary)"].find("failure").get("type") == "worse"
     assert found["P@5 against base"].find("failure") is None
     assert "verdict same" in found["P@5 against base"].find("system-out").text
-    assert "neither better high nor low" in found["NumRet against base"].find("skipped").get(
+    assert "neither higher nor lower is better" in found["NumRet against base"].find("skipped").get(
         "message"
     )
 

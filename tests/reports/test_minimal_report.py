@@ -116,7 +116,7 @@ def test_misses_stand_in_the_order_of_the_eval_set_with_their_reasons(run, world
             "query": "what of absent",
             "retrieved": [],
             "relevant": ["a"],
-            "error": "the run has no answer to it",
+            "error": "the run has no answer for it",
         },
         # An empty answer is an answer.
         {"query": "what of silent", "retrieved": [], "relevant": ["a"]},
@@ -348,7 +348,7 @@ def test_of_several_systems_each_has_its_file(run, world):
         "what of miss",
     ]
     assert {one.get("error") for one in read("other.misses.json")} == {
-        "the run has no answer to it"
+        "the run has no answer for it"
     }
 
 

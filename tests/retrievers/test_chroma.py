@@ -237,7 +237,7 @@ def test_a_slow_server_is_given_up(folder, told):
         ("path: kept, token: x", "token is for a server"),
         ("host: h, token: s3cret", "header token holds a credential"),
         ("host: h, headers: {Authorization: s3cret}", "header Authorization holds a credential"),
-        ("host: 'http://h:8000'", "host must be a name alone; port and ssl"),
+        ("host: 'http://h:8000'", "host must be a name alone; set port and ssl"),
         ("host: 'u:s3cret@h'", "host must be a name alone"),
     ],
 )

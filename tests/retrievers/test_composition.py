@@ -269,14 +269,14 @@ two: {retriever: fuse, of: [bm25, bow], k: 3, weights: [2, 1]}
         (
             "a: {retriever: fuse, of: [b]}\nb: {retriever: fuse, of: [bm25, a]}",
             4,
-            "system 'a' is made of itself: a → b → a",
+            "system 'a' contains itself: a → b → a",
         ),
         ("bm25: {retriever: bm25}\na: {retriever: a, k: 5}", 5, "system 'a' is made of itself"),
-        ("a: {retriever: fuse, of: [a, bm25]}", 4, "system 'a' is made of itself: a → a"),
+        ("a: {retriever: fuse, of: [a, bm25]}", 4, "system 'a' contains itself: a → a"),
         (
             "a: {retriever: route, of: {x: {retriever: fuse, of: [a]}}, column: area}",
             4,
-            "system 'a' is made of itself: a → a",
+            "system 'a' contains itself: a → a",
         ),
         (
             "a:\n  retriever: fuse\n  of:\n    - bm25\n    - retriever: bm25\n      kk1: 2",
@@ -304,12 +304,12 @@ two: {retriever: fuse, of: [bm25, bow], k: 3, weights: [2, 1]}
         (
             "a:\n  retriever: fuse\n  of:\n    - retriever: bm25\n      concurrency: 4",
             8,
-            "concurrency says how a system is called; give it to the system, not to its part",
+            "concurrency names a system; give it to the system, not to a part",
         ),
         (
             "a:\n  retriever: route\n  column: area\n  of: {x: {retriever: bm25, rate: 4}}",
             7,
-            "rate says how a system is called",
+            "rate names a system",
         ),
         (
             "a:\n  retriever: fuse\n  of: [bm25, bow]\n  weights: [1]",

@@ -76,7 +76,7 @@ def test_a_proxy_of_another_kind_is_refused(monkeypatch):
     monkeypatch.setenv("http_proxy", "socks5://me:pw@127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    with pytest.raises(UsageError, match="proxy for http is no http:// or https://") as error:
+    with pytest.raises(UsageError, match="proxy for http is not an http:// or https://") as error:
         built("retriever: http\nurl: http://search.test/s")
     assert "pw" not in str(error.value)
 
@@ -174,7 +174,7 @@ def test_https_where_there_is_only_http_is_told():
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         system = built(f"retriever: http\nurl: https://127.0.0.1:{listening.getsockname()[1]}")
-        with pytest.raises(CallError, match=r"SSL.* does it speak https") as error:
+        with pytest.raises(CallError, match=r"SSL.* does it support https") as error:
             asked(system)
         thread.join(10)
     assert not error.value.may_pass

@@ -23,14 +23,14 @@ def refused(yaml, **environment):
 @pytest.mark.parametrize(
     ("yaml", "told"),
     [
-        ("url: http://x\nhits: 'hits['", "k.yaml:4: 'hits[' is no JMESPath expression"),
-        ("url: http://x\n\nitem_id: chunk-id", "k.yaml:5: 'chunk-id' is no JMESPath expression"),
+        ("url: http://x\nhits: 'hits['", "k.yaml:4: 'hits[' is not a JMESPath expression"),
+        ("url: http://x\n\nitem_id: chunk-id", "k.yaml:5: 'chunk-id' is not a JMESPath expression"),
         (
             "url: http://x\nscore: foo(@)",
-            "k.yaml:4: 'foo(@)' is no JMESPath expression: Unknown function",
+            "k.yaml:4: 'foo(@)' is not a JMESPath expression: Unknown function",
         ),
-        ("url: http://x\ncost: {a: '['}", "k.yaml:4: '[' is no JMESPath expression"),
-        ("url: localhost:8000/s", "k.yaml:3: url: localhost:8000/s is no address; it must begin"),
+        ("url: http://x\ncost: {a: '['}", "k.yaml:4: '[' is not a JMESPath expression"),
+        ("url: localhost:8000/s", "k.yaml:3: url: localhost:8000/s is not an address; it needs"),
         ("url: http://x\nbody: {a: 1}\nform: {b: 2}", "body and form are two bodies"),
         ("url: http://x\nbody: 5", "k.yaml:4: body is 5; it must be a mapping or list"),
         ("url: http://x\nlatency: {total: took}", "latency: total is what karat measures"),
@@ -77,7 +77,7 @@ def test_a_credential_in_the_file_is_refused_and_not_repeated(yaml):
 
 def test_yaml_braces_without_quotation_marks_are_not_mistaken_for_a_mapping():
     assert refused("retriever: http\nurl: http://x\nbody: {query: '{query}', top_k: {k}}") == (
-        'k.yaml:4: {k} stands without quotation marks; write "{k}"'
+        'k.yaml:4: {k} lacks quotation marks; write "{k}"'
     )
 
 

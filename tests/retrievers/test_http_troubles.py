@@ -37,7 +37,7 @@ def test_a_host_without_an_address_is_named():
 
 def test_a_service_that_hangs_up_may_do_better_next_time():
     told, error = failure(lambda connection, got: None)
-    assert told == "127.0.0.1:PORT hung up before its answer was complete"
+    assert told == "127.0.0.1:PORT closed the connection before its answer was complete"
     assert error.may_pass
 
 
@@ -48,7 +48,7 @@ def test_a_connection_that_is_reset_may_do_better_next_time():
         connection.close()
 
     told, error = failure(act)
-    assert told == "127.0.0.1:PORT hung up before its answer was complete"
+    assert told == "127.0.0.1:PORT closed the connection before its answer was complete"
     assert error.may_pass
 
 
@@ -62,14 +62,14 @@ def test_a_connection_that_is_reset_may_do_better_next_time():
 )
 def test_half_an_answer_is_no_answer(half):
     told, error = failure(lambda connection, got: connection.sendall(half) or None)
-    assert told == "127.0.0.1:PORT hung up before its answer was complete"
+    assert told == "127.0.0.1:PORT closed the connection before its answer was complete"
     assert error.may_pass
 
 
 def test_packed_bytes_that_end_early_are_half_an_answer_too():
     packed = gzip.compress(json.dumps(hits(*range(99))).encode())[:-20]
     told, error = failure(always(reply(packed, Content_Encoding="gzip")))
-    assert told == "the answer breaks off in the middle of what is packed"
+    assert told == "the compressed answer is incomplete"
     assert error.may_pass
     told, error = failure(always(reply(b"no gzip", Content_Encoding="gzip")))
     assert "cannot be unpacked" in told
@@ -79,7 +79,7 @@ def test_packed_bytes_that_end_early_are_half_an_answer_too():
 
 def test_what_is_not_http_is_no_answer():
     told, error = failure(lambda connection, got: connection.sendall(b"220 smtp ready\r\n\r\n"))
-    assert told == "127.0.0.1:PORT hung up before its answer was complete"
+    assert told == "127.0.0.1:PORT closed the connection before its answer was complete"
     assert error.may_pass
 
 

@@ -207,7 +207,7 @@ def test_a_tokenizer_without_any_limit_says_what_to_do(minilm, tmp_path):
 
 
 def test_a_folder_with_some_other_model_is_refused(splade):
-    with pytest.raises(InputError, match="holds some other model: it gives 30,522 numbers"):
+    with pytest.raises(InputError, match="holds another model: it gives 30,522 numbers"):
         made(splade, model=model_folders.MINILM, path=".")
 
 

@@ -91,7 +91,7 @@ def test_what_the_log_says_holds_no_key(remote):
         (429, b"", {}, "less often", True),
         (500, {"status": {"error": "disk\nfull"}}, {}, "qdrant answered 500: ", True),
         (503, b"<html>busy</html>", {}, "answered 503: <html>busy</html>", True),
-        (200, b"<html>a page</html>", {}, "qdrant cannot be asked", False),
+        (200, b"<html>a page</html>", {}, "qdrant cannot be searched", False),
     ],
 )  # fmt: skip
 def test_a_server_s_refusal_is_one_line(remote, told, status, body, headers, message, passes):
@@ -107,7 +107,7 @@ def test_a_server_s_refusal_is_one_line(remote, told, status, body, headers, mes
 
 def test_a_server_that_is_down_may_be_up_later(tmp_path):
     found = spec(tmp_path, f'url: "http://127.0.0.1:{free_port()}", collection: items')
-    with pytest.raises(CallError, match="qdrant cannot be asked: ConnectError") as caught:
+    with pytest.raises(CallError, match="qdrant cannot be searched: ConnectError") as caught:
         ask(found, "x")
     assert caught.value.may_pass
 

@@ -173,7 +173,7 @@ def test_its_parts_and_their_sizes_are_told(sources):
         ({"by": "a:b", "column": "area"}, "this one has by and column"),
         ({"column": "area", "default": "doc"}, "unknown retriever of the route 'doc'.*mean docs"),
         ({"rules": [{"match": "x", "to": "tiket"}]}, "'tiket'; did you mean tickets"),
-        ({"rules": [{"match": "(", "to": "docs"}]}, r"match is '\(', no regular expression"),
+        ({"rules": [{"match": "(", "to": "docs"}]}, r"match is '\(', not a regular expression"),
         ({"rules": [{"mach": "x", "to": "docs"}]}, "unknown key 'mach'; did you mean match"),
         ({"rules": []}, "rules is empty"),
         ({"rules": "x"}, "rules is 'x'; it must be a list of rules"),

@@ -212,7 +212,7 @@ def test_what_cannot_work_is_refused(tmp_path, spec, error, told):
 
 
 def test_a_folder_with_some_other_model_is_refused(minilm, tmp_path):
-    with pytest.raises(InputError, match="holds some other model: it gives 384 numbers, prith"):
+    with pytest.raises(InputError, match="holds another model: it gives 384 numbers, prith"):
         build(tmp_path, TEXTS, model=model_folders.SPLADE, path=str(minilm))
 
 

@@ -2,7 +2,7 @@
 
 The function named like its module is public: ``karat.sweep`` is that of ``karat.analysis.sweep``.
 It takes an Evaluation and runs, and returns an ``Analysis`` with ``to_dict``, ``to_frame`` and
-``page``; ``chunks`` takes documents and ``check`` an eval set. Here stands what they share: the
+``page``; ``chunks`` takes documents and ``check`` an eval set. This module has what they share: the
 runs, scored stage by stage, and the result.
 """
 
@@ -31,11 +31,11 @@ from karat.pages.serialize import plain
 
 
 class Analysis(AnalysisResult):
-    """What an analysis found in runs."""
+    """The result of an analysis of runs."""
 
     @property
     def unmeasured(self) -> str | None:
-        """Why the result cannot be trusted, or says nothing; None if it can."""
+        """Why the result is unreliable or empty; None if it is sound."""
         systems = self.body.get("systems") or [{"name": self.body.get("system"), **self.body}]
         counts = [system["counts"] for system in systems if "counts" in system]
         if counts and not any(
@@ -50,7 +50,7 @@ class Analysis(AnalysisResult):
 class SystemAnalysis(Result):
     """The answer to one question about one system, as plain data.
 
-    ``sections_of`` makes its page of that, be it read from a file.
+    ``sections_of`` makes its page from the data, which may come from a file.
     """
 
     document: Mapping[str, Any]
@@ -75,7 +75,7 @@ Made = TypeVar("Made", bound=Analysis)
 class StagedRuns:
     """The systems by name, each scored stage by stage, and the evaluation that scored them.
 
-    ``opened`` are the runs themselves, to score them in another way. ``more_inputs`` are files
+    ``opened`` are the runs themselves, to score them differently. ``more_inputs`` are files
     that are neither runs nor inputs of the evaluation, by what they hold.
     """
 
@@ -117,7 +117,7 @@ class StagedRuns:
 
 
 def inputs_of(evaluation: Evaluation, runs: Sequence[Source]) -> dict[str, Any]:
-    """Return what an analysis was made from: the inputs of the evaluation, and the runs."""
+    """Return the inputs of an analysis: those of the evaluation, and the runs."""
     return {
         "gold": evaluation.gold.source,
         "runs": list(runs),
@@ -128,7 +128,7 @@ def inputs_of(evaluation: Evaluation, runs: Sequence[Source]) -> dict[str, Any]:
 
 
 def counts_of(staged: Staged, *, order: bool = False) -> dict[str, Any]:
-    """Return what happened to a run's queries and hits; with ``order`` also what ranks it."""
+    """Return the counts of a run's queries and hits; with ``order`` also its ranking column."""
     final = staged.final
     document: dict[str, Any] = {"counts": asdict(final.counts)}
     if final.nothing_found:
@@ -171,7 +171,7 @@ def first_rows(
     most: int = SHOWN_ROWS,
     total: int = 0,
 ) -> list[Section]:
-    """Return a section of the first rows, or none; of ``total`` rows it counts the others."""
+    """Return a section of the first rows, with the number of the others; none without rows."""
     lines = [f"and {total - most:,} more"] if total > most else []
     return [Section(title, table(rows[:most], columns), lines)] if rows else []
 

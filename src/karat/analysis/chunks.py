@@ -1,4 +1,4 @@
-"""Which way of cutting documents finds more: chunkings searched and compared on the same spans."""
+"""Compare chunkings of documents, searched and scored on the same spans."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _EVERY_COLUMN = ("jsonl", "csv", "tsv-with-header", "parquet")
 
 @dataclass(frozen=True)
 class Chunking:
-    """What one chunker made of the documents."""
+    """The chunks that one chunker made."""
 
     chunker: Chunker
     chunks: int
@@ -116,7 +116,7 @@ class Chunks(Result):
 
 @dataclass(frozen=True, eq=False)
 class SearchTask:
-    """What the chunks are searched for, and how the lists are scored."""
+    """The queries for the chunks, and how their lists are scored."""
 
     gold: Gold
     queries: Queries
@@ -141,7 +141,7 @@ def chunks(
 
     ``chunkers`` are such as ``fixed:size=1200,overlap=200``; all built-in ones unless named. The
     gold is spans of characters, ``doc_id:start-end``, so it holds for every way of cutting.
-    ``write`` is where the chunks go.
+    ``write`` is the file for the chunks.
 
     >>> chunker = "fixed:size=60,overlap=0"
     >>> result = karat.chunks("corpus.jsonl", chunkers=[chunker], write="chunks.jsonl")

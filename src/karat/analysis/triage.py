@@ -51,7 +51,7 @@ Row = Mapping[str, Any]
 
 # Columns in which an eval set has notes on a query for its readers.
 _NOTES = ("notes", "note")
-# Why there is no list, where the log gives no reason; an empty answer has none.
+# The reason for a missing list, if the log gives none.
 _UNANSWERED = {"failed": "the call failed", "missing": "the run has no answer for it"}
 
 
@@ -137,13 +137,13 @@ def triage(
 
 
 def to_misses(result: Triage) -> bytes:
-    """Return every miss as JSON: the query, what came back, and the gold."""
+    """Return every miss as JSON: the query, the returned items, and the gold."""
     return dumps([] if result.inspector is None else result.inspector.misses(), sort_keys=False)
 
 
 @dataclass(frozen=True, eq=False)
 class QueryInspector:
-    """Looks up the queries of one run: the worst by ``measure``, and all that is known of each."""
+    """Looks up the queries of one run: the worst by ``measure``, and the facts about each."""
 
     staged: Staged
     measure: Measure
@@ -181,7 +181,7 @@ class QueryInspector:
         return self._texts.get(self.staged.gold.query_ids[row])
 
     def misses(self) -> list[dict[str, Any]]:
-        """Return every miss: the query, the top k that came back, and the gold."""
+        """Return every miss: the query, the returned top k, and the gold."""
         gold = self.staged.gold
         last = np.full(len(gold.query_ids), self.failures.thresholds.miss)
         return misses_of(self.staged.final, gold, self.queries, last)
@@ -374,7 +374,7 @@ def shared_terms(
     """Return the words that a query shares with its gold and with the first hit.
 
     ``gold_words`` are shared with the gold item that shares most, ``gold_item``; ``missing``
-    are in no gold. What is not known for want of a text is None.
+    are in no gold. Values that need a missing text are None.
 
     >>> terms = shared_terms("When is my refund due", {"a": "Refunds", "b": "a refund"}, None)
     >>> terms["gold_words"], terms["missing"]
@@ -409,7 +409,7 @@ def shared_terms(
 
 # Longer texts are cut: no terminal line shows more.
 _LONGEST = 2_000
-# Words that are named; the rest is in the JSON.
+# The most words to show; the JSON has all.
 _MOST_WORDS = 12
 _COMMANDS = {"again": "reproduce", "ask again": "ask_again"}
 # Where one list is longer than the other.
@@ -465,7 +465,7 @@ def _notes(results: Row) -> list[str]:
 
 
 def _query_sections(query: Row, results: Row, full: bool) -> Iterator[Section]:
-    """Yield one query: what is known of it, its gold, and the run's list beside BM25's."""
+    """Yield one query: its facts, its gold, and the run's list beside BM25's."""
     value = f"{results['measure']} {figure(query['value'])}"
     title = "  ".join(part for part in (query["query_id"], value, query["class"]) if part)
     lines = _query_lines(query)
@@ -518,7 +518,7 @@ def _lists_in_short(query: Row, system: str) -> Iterator[Section]:
 
 
 def _query_lines(query: Row) -> list[str]:
-    """Return what is known of a query."""
+    """Return the facts about a query."""
     lines = [query["text"] or "(the query's text is not known)"]
     if query["because"]:
         lines.append(query["because"])

@@ -1,4 +1,4 @@
-"""``karat sweep``, ``triage``, ``stages``, ``stress``, ``diagnose`` and ``chunks``: what to fix."""
+"""``karat sweep``, ``triage``, ``stages``, ``stress``, ``diagnose`` and ``chunks``."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysedRuns(ScoringOptions):
-    """Runs to look into, and what they are scored against."""
+    """Runs to analyze, and their gold."""
 
     runs: list[str] = argument("RUN...", "Runs to analyze; - reads standard input.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurveOutputs(PageOptions):
-    """Where curves go."""
+    """Outputs for curves."""
 
     output: list[str] | None = option(
         "-o, --output", "OUT", "Write out.json, out.csv, out.md, out.png or out.svg; repeatable."
@@ -56,7 +56,7 @@ class CurveOutputs(PageOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ChartOutputs(PageOptions):
-    """Where a page with charts goes."""
+    """Outputs for a page with charts."""
 
     output: list[str] | None = option(
         "-o, --output",
@@ -67,7 +67,7 @@ class ChartOutputs(PageOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MissesOutputs(PageOptions):
-    """Where a page goes, and every miss."""
+    """Outputs for a page, and for every miss."""
 
     output: list[str] | None = option(
         "-o, --output",
@@ -127,7 +127,7 @@ def sweep(
         " stage, such as latency.total.",
     ),
 ) -> int:
-    """Show how measures change with the cut-off: where they level off, and what k costs.
+    """Show how measures change with the cut-off: where they level off, and the cost of k.
 
     Exits with 3 when no query or cut-off could be measured.
 
@@ -146,7 +146,7 @@ def sweep(
 
 @dataclass(frozen=True, kw_only=True)
 class TriagedRun(InputOptions):
-    """One run to look into."""
+    """One run to analyze."""
 
     runs: list[str] = argument("RUN...", "The run to analyze; - reads standard input.")
 
@@ -192,7 +192,7 @@ def triage(
     evaluation = inputs.evaluation(
         measures=None if measure is None else [measure], index_cache=Path(cache)
     )
-    # The command as it was given, without the options for outputs.
+    # The command line without the options for outputs.
     typed = {
         "--gold": inputs.gold,
         "--queries": inputs.queries,
@@ -224,7 +224,7 @@ def triage(
 
 
 def _commands(words: Sequence[str], query_id: str, meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return the command that shows a query again, and with a karat.yaml the one that asks it."""
+    """Return the command that reproduces a query, and with a karat.yaml the search command."""
     shown = {"reproduce": shlex.join([*words, "--query", query_id])}
     if "config" not in meta or not meta.get("system") or not Path("karat.yaml").is_file():
         return shown
@@ -289,8 +289,8 @@ def diagnose(
 ) -> int:
     """Report what to fix next: findings, failures, losses, freshness, diversity, latency.
 
-    The output lists what the run's log, the queries or the corpus lack, with the field that
-    would tell.
+    The output lists what the run's log, the queries or the corpus lack, with the name of the
+    field.
 
     Examples:
       karat diagnose run.jsonl --gold qrels.txt
@@ -313,7 +313,7 @@ def diagnose(
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOutputs(PageOptions):
-    """Where a report goes, in karat's own forms."""
+    """Outputs for a report, in karat's own forms."""
 
     output: list[str] | None = option(
         "-o, --output",
@@ -462,11 +462,11 @@ def stress(
     run_format: str | None = RUN_FORMAT,
     gold_format: str | None = GOLD_FORMAT,
 ) -> int:
-    """Damage the lists that a reranker is given, let it run again, and measure the drop.
+    """Damage the input lists of a reranker, rerun it, and measure the drop.
 
-    Each kind of damage is a scenario of its own; without any, three hard negatives are put on
-    top. Of a karat.yaml's systems the retrieved list is damaged and all later stages run again.
-    A run cannot be reranked: there the list itself is damaged, and the output says so.
+    Each kind of damage is a scenario of its own; without any, three hard negatives are inserted at
+    the top. For the systems of a karat.yaml, the retrieved list is damaged and all later stages
+    rerun. A run cannot be reranked: there the list itself is damaged, and the output says so.
 
     Exits with 3 when no query could be measured before and after.
 

@@ -41,7 +41,7 @@ MOST = 1_000_000
 
 @dataclass(frozen=True)
 class Parameter:
-    """An option or argument: how it is written, what it is for, and the numbers it takes."""
+    """An option or argument: its spelling, its purpose, and the numbers it takes."""
 
     names: tuple[str, ...]
     metavar: str
@@ -53,14 +53,14 @@ class Parameter:
 
     @property
     def written(self) -> str:
-        """How help shows it: ``-o, --output OUT``."""
+        """Its form in help: ``-o, --output OUT``."""
         return " ".join(filter(None, [", ".join(self.names), self.metavar]))
 
 
 def option(names: str, metavar: str, help: str, default: Any = None, **limits: Any) -> Any:
     """Declare an option with a value; ``names`` are separated by commas.
 
-    ``least`` and ``most`` limit a number; ``otherwise`` is a word that is taken in its place.
+    ``least`` and ``most`` limit a number; ``otherwise`` is a word accepted instead.
     """
     return Parameter(tuple(names.split(", ")), metavar, help, default, **limits)
 
@@ -86,7 +86,7 @@ class _Slot:
 
     @property
     def shown(self) -> str:
-        """How a message names it."""
+        """Its name in messages."""
         return self.parameter.names[-1] if self.parameter.names else self.parameter.metavar
 
 
@@ -167,7 +167,7 @@ class Command:
         return self.function(**arguments) or 0
 
     def parse(self, name: str, words: Sequence[str]) -> dict[str, Any]:
-        """Return the value of each parameter; raise UsageError for what is not known or missing."""
+        """Return the value of each parameter; raise UsageError for missing ones."""
         parser = _Parser(prog=f"karat {name}", add_help=False, allow_abbrev=False)
         slots = self.slots.values()
         for slot in slots:
@@ -235,7 +235,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Once(argparse.Action):
-    """Keeps one value, and refuses a second: of two, one would be silently ignored."""
+    """Takes one value, and refuses a second instead of silently ignoring one."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         if getattr(namespace, self.dest) is not None:
@@ -261,7 +261,7 @@ def _declare(parser: argparse.ArgumentParser, slot: _Slot) -> None:
 def whole(shown: str, text: str, limits: Parameter) -> int:
     """Return the whole number that an option was given."""
     digits = text.removeprefix("-")
-    # Not every decimal is one of ours, and a long enough one takes Python's patience.
+    # Python accepts more decimals than karat, and long ones are slow.
     plain = digits.isascii() and digits.isdecimal() and len(digits) < 20
     if plain and limits.least <= int(text) <= limits.most:
         return int(text)

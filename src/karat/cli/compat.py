@@ -1,4 +1,4 @@
-"""``karat ab`` and ``karat story``: the commands of tools that karat stands in for."""
+"""``karat ab`` and ``karat story``: the commands of tools that karat replaces."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def ab(
 ) -> int:
     """Search a corpus under two configs, and report recall, MRR and nDCG of both.
 
-    Says whether B is better than A by nDCG@k; the exit code is 0 whatever the verdict.
+    Reports whether B is better than A by nDCG@k; the exit code is always 0.
     Settings of a config that have no effect are listed on standard error.
 
     Examples:
@@ -127,8 +127,7 @@ def story(
     """Measure how well the scenes of a CNL story are found: MRR above 0.6 passes.
 
     Exits with 1 when the MRR is not above 0.6, with 2 when a file cannot be read. Without
-    queries, or where none says which scenes are relevant, the metric is skipped, which is no
-    failure.
+    queries that name relevant scenes, the metric is skipped, which is not a failure.
 
     Examples:
       karat story novel.cnl --queries queries.json
@@ -154,7 +153,7 @@ def story(
         show(result)
     elif result.quality.passed is None:
         notify(f"karat: skipped: {result.quality.why_skipped}")
-    # A skipped metric is no failure.
+    # A skipped metric is not a failure.
     return EXIT_FAILED if result.quality.passed is False else 0
 
 

@@ -57,7 +57,7 @@ def search(
     as_json: bool = flag("--json", "Print the outcomes of the calls as JSON."),
     quiet: bool = QUIET,
 ) -> int:
-    """Ask the systems of a karat.yaml every query, and write one run log per system.
+    """Run every query on the systems of a karat.yaml, and write one run log per system.
 
     A failed call is logged with its reason. Exits with 3 if more than --max-failures of a
     system's calls failed (a partial run), and with 2 if all of them did; an earlier log with
@@ -189,8 +189,8 @@ def schema(  # noqa: C901 -- each branch refuses options that contradict each ot
 ) -> int:
     """Print the JSON Schema of run logs, or check logs against it.
 
-    A check lists every line that no command can read. For a valid log it lists which facts are
-    there, and which are missing to reproduce it. Exits with 2 when a line is bad.
+    A check lists every line that no command can read. For a valid log it lists the facts it has,
+    and the facts missing to reproduce it. Exits with 2 when a line is bad.
 
     Examples:
       karat schema

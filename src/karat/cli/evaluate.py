@@ -73,10 +73,10 @@ def compare(
 ) -> int:
     """Compare runs with the first one, query by query.
 
-    One measure decides: --primary, else the profile's. Whatever else got worse is a caution.
-    Exits with 1 when the deciding measure is worse or a gate fails (or, with --no-regression all,
-    when any measure got worse by more than the margin), with 3 when a gate cannot be judged, or
-    when --require-verdict is given and the verdict is unclear.
+    One measure decides: --primary, else the profile's. Any other measure that got worse is a
+    caution. Exits with 1 when the deciding measure is worse or a gate fails (or, with
+    --no-regression all, when any measure got worse by more than the margin), with 3 when a gate
+    cannot be judged, or when --require-verdict is given and the verdict is unclear.
 
     Examples:
       karat compare base.trec new.trec --gold qrels.txt
@@ -119,10 +119,10 @@ def run(
     no_regression: str | None = NO_REGRESSION,
     require_verdict: bool = REQUIRE_VERDICT,
 ) -> int:
-    """Do what a karat.yaml says: search, evaluate, compare, check the gates, report.
+    """Run a karat.yaml: search, evaluate, compare, check the gates, report.
 
-    A log whose system, files, corpus and queries are unchanged is used again; an interrupted
-    one is resumed. A live system (http, python, a store) is asked again unless it has an
+    A log whose system, files, corpus and queries are unchanged is reused; an interrupted one is
+    resumed. A live system (http, python, a store) is searched again unless it has an
     index_version. The first of several systems is the baseline of the comparison, and the others
     are checked by the gates; with compare: false all of them are, side by side.
 

@@ -1,4 +1,4 @@
-"""``karat pool``, ``judge``, ``calibrate`` and ``next``: what to judge, and judging it."""
+"""``karat pool``, ``judge``, ``calibrate`` and ``next``: choose pairs and judge them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunInputs:
-    """How the inputs of a labelling question are read."""
+    """How the inputs of a labelling command are read."""
 
     queries: str | None = QUERIES
     profile: str = PROFILE
@@ -56,7 +56,7 @@ class RunInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class PairInputs(RunInputs):
-    """The runs that pairs come from, and what is judged already."""
+    """The runs that pairs come from, and existing judgments."""
 
     runs: list[str] = argument("RUN...", "The runs; - reads standard input.")
     gold: list[str] | None = option(
@@ -74,7 +74,7 @@ class PairInputs(RunInputs):
 
 @dataclass(frozen=True, kw_only=True)
 class PairOutputs(PageOptions):
-    """Where pairs to judge go, and the page about them."""
+    """Outputs for pairs to judge, and for the page about them."""
 
     output: list[str] | None = option(
         "-o, --output",
@@ -117,7 +117,7 @@ def pool(
         "-m, --measure", "MEASURE", "A measure for --bias; repeatable. Default: nDCG@10, AP, RBP."
     ),
 ) -> int:
-    """Pool the top of several runs for judging, without what is judged already.
+    """Pool the top of several runs for judging, without judged pairs.
 
     Writes one pair of a query and an item per line, with texts, in an order that reveals neither
     system nor rank. Without -o it shows how much of each run's top is judged and how large the
@@ -360,11 +360,11 @@ def next_judgments(
     count: int = option("--count", "N", "How many pairs to judge. Default: 20.", 20),
     depth: int | None = option("--depth", "N", "Choose only among the first N of each list."),
 ) -> int:
-    """Choose the judgments that would settle a comparison, or tighten a measure, most.
+    """Choose the judgments that best settle a comparison or narrow a measure's range.
 
-    For two runs it says whether the verdict can still change, and which unjudged pairs are most
-    likely to change it; for one, which pairs keep its measure uncertain. It says stop when no
-    label can change the verdict. Give the pairs to karat judge or to people, and add their
+    For two runs it reports whether the verdict can still change, and the unjudged pairs most
+    likely to change it; for one, the pairs that keep its measure uncertain. It reports stop when
+    no label can change the verdict. Give the pairs to karat judge or to people, and add their
     labels as one more --gold.
 
     Exits with 3 when a run did not answer: no query, or too few by its own log.

@@ -162,8 +162,8 @@ def labels_adjudicate(
 ) -> int:
     """Decide on the grade of a pair.
 
-    A decision overrides what raters say, which is kept. The newest decision counts. It is stored
-    as a judgment whose source is adjudication; karat labels withdraw takes it back.
+    A decision overrides the raters' grades, which are kept. The newest decision counts. It is
+    stored as a judgment whose source is adjudication; karat labels withdraw takes it back.
 
     Examples:
       karat labels adjudicate --set returns --query q07 --item refunds#2 --grade 2 --rater Ana

@@ -1,4 +1,4 @@
-"""The entry point: the commands under one name, and every error as one line and an exit code."""
+"""The entry point: runs a command, and turns every error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from karat.process_limits import LIMITS, check_limits, no_room
 
 EXIT_OK, EXIT_BAD, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 0, 2, 70, 130, 141
 
-# Where commands are looked for, in this order: a module is loaded when its turn comes.
+# The modules with commands, searched in this order and loaded one by one.
 _MODULES = ("evaluate", "start", "analyze", "label", "labels", "data", "workbench", "compat")
 _HELP = {"-h", "--help"}
 _ABOUT = "Measure retrieval quality: is it good enough, did the change help, what to fix next."
@@ -32,7 +32,7 @@ Start here:
 
 
 class _LoadedLater(ModuleType):
-    """Stands for a module that takes long to load, until something of it is used."""
+    """A placeholder for a slow module, loaded at first use."""
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
@@ -74,7 +74,7 @@ def help_text() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; never raises what a user could cause."""
+    """Run the command line and return its exit code; user errors never raise."""
     # A command ends before garbage in cycles could add up, and looking for it takes a tenth
     # of the time that a small evaluation takes.
     gc.disable()
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("GITHUB_ACTIONS"):
             from karat.reports.github import guarded_streams
 
-            # What karat prints must not be read as commands.
+            # Output must not be read as workflow commands.
             stack.enter_context(guarded_streams())
         return _run(list(sys.argv[1:] if arguments is None else arguments))
 
@@ -157,7 +157,7 @@ def _find_command(arguments: list[str]) -> tuple[str, Command, list[str]]:
 
 def _refuse(message: str, code: int = EXIT_BAD) -> int:
     line = " ".join(message.split())
-    # Where nobody can be told why, the exit code says that something is wrong.
+    # Without a stream for the message, the exit code reports the error.
     with contextlib.suppress(OSError):
         echo(f"karat: {line}", err=True)
     return code
@@ -167,7 +167,7 @@ def _refuse_in_lines(error: MisfitError) -> int:
     """Print the sentence, then examples of both sides below each other."""
     code = _refuse(f"{error.summary}.")
     for line in error.details:
-        # What steers a terminal is shown, not obeyed.
+        # Control characters are shown, not sent to the terminal.
         printable = "".join(
             letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line
         )
@@ -176,6 +176,6 @@ def _refuse_in_lines(error: MisfitError) -> int:
 
 
 def _close_quietly() -> None:
-    """Let the interpreter's last flush go nowhere: the reader of our output has gone."""
+    """Discard the interpreter's last flush: the reader of the output has closed it."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

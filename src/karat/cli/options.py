@@ -1,7 +1,7 @@
 """Options that several commands share: groups, each declared once.
 
-``karat.cli.command`` expands a group into the options of a command. A group knows how to make
-what its options stand for: an ``Evaluation``, a ``Rule``, a list of outputs, a place in the store.
+``karat.cli.command`` expands a group into the options of a command. A group builds the object of
+its options: an ``Evaluation``, a ``Rule``, a list of outputs, a place in the store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILED, EXIT_CANNOT_TELL = 1, 3
 
-# Options that stand alone in several commands.
+# Single options of several commands.
 QUERIES = option("--queries", "FILE", "Queries with attributes; only these count.")
 CORPUS = option("--corpus", "FILE", "Items with texts and versions.")
 PROFILE = option("--profile", "NAME", "Conventions for measures and gaps.", "karat")
@@ -76,7 +76,7 @@ def notify(message: str) -> None:
 
 
 def cannot_tell(because: str) -> int:
-    """Say why there is no answer, and return exit code 3."""
+    """Print why there is no result, and return exit code 3."""
     notify(f"karat: cannot tell: {because}")
     return EXIT_CANNOT_TELL
 
@@ -105,13 +105,13 @@ def check_stdin(names: Sequence[str | None]) -> None:
 
 
 def messages(*, quiet: bool) -> Callable[[str], None]:
-    """Return what prints messages; if ``quiet``, only warnings."""
+    """Return a function that prints messages; if ``quiet``, only warnings."""
     return lambda message: notify(message) if not quiet or message.startswith("karat: ") else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
-    """The runs, what they are scored against, and how it is read."""
+    """The runs, the gold, and how they are read."""
 
     runs: list[str] = argument("RUN...", "Runs to score; - reads standard input.")
     gold: str = option("--gold", "FILE", "The judgments: qrels or any supported format.", REQUIRED)
@@ -166,7 +166,7 @@ class ScoringOptions(InputOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(ScoringOptions):
-    """Scoring for a report: with gates, a judge's labels, and what unjudged items could change."""
+    """Scoring for a report: with gates, a judge's labels, and ranges over unjudged items."""
 
     measures: list[str] | None = option(
         "-m, --measure",
@@ -208,7 +208,7 @@ class ReportOptions(ScoringOptions):
         return [name for name in named if name is not None]
 
     def evaluation(self, *, forms: Sequence[Form] = (), **more: Any) -> karat.Evaluation:
-        """Read and check everything but the runs, as far as the forms of the report need it."""
+        """Read and check everything but the runs, as far as the report's forms need it."""
         from karat.measure.conventions import PROFILES, conventions_of
 
         local = {"--human": self.human, "--bounds": self.bounds}
@@ -230,7 +230,7 @@ class ReportOptions(ScoringOptions):
         )
 
     def details(self, forms: Sequence[Form]) -> dict[str, Any]:
-        """Return the arguments of ``karat.report`` on what it tells beside scores."""
+        """Return the arguments of ``karat.report`` for its content besides scores."""
         return {
             "full": any(form.in_full for form in forms),
             "bounds": self.bounds,
@@ -248,7 +248,7 @@ def _cache_folder() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleOptions:
-    """What decides a comparison."""
+    """The rule of a comparison."""
 
     primary: str | None = option(
         "--primary", "MEASURE", "The measure that decides. Default: the profile's."
@@ -287,7 +287,7 @@ class RuleOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PageOptions:
-    """Where the result of an analysis goes; a command adds the forms that it has beside these."""
+    """Outputs of an analysis; a command may add forms."""
 
     output: list[str] | None = option(
         "-o, --output", "OUT", "Write out.json or out.md; repeatable."
@@ -312,7 +312,7 @@ class PageOptions:
         return outputs
 
     def publish(self, result: Result, outputs: Sequence[Output] = ()) -> int:
-        """Write the files and print the page; exit code 3 if the result says nothing."""
+        """Write the files and print the page; exit code 3 if nothing was measured."""
         from karat.pages.result import to_json
         from karat.reports.outputs import write_outputs, write_stdout
 
@@ -334,7 +334,7 @@ def show(result: Result) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """Where a report goes."""
+    """Outputs of a report."""
 
     output: list[str] | None = option(
         "-o, --output",
@@ -423,7 +423,7 @@ class OutputOptions:
     ) -> int:
         """Save, write and print the report; return the exit code that it asks for.
 
-        ``stored`` is a system that is in the store already. ``name_files`` says where the report
+        ``stored`` is a system already in the store. ``name_files`` says where the report
         was written, for files that the user did not name.
         """
         if outputs:
@@ -431,7 +431,7 @@ class OutputOptions:
 
             report = replace(report, timestamp=self.time(outputs))
             refuse_collisions(outputs, report)
-        # Before the exit code is decided: a failed gate is part of the history too.
+        # Saved before the exit code: a failed gate is part of the history.
         if saving.save:
             saving.keep(report, skip=stored)
         return publish_report(
@@ -524,7 +524,7 @@ class SavingOptions:
         return store_address(self.store).files()
 
     def check(self) -> None:
-        """Refuse now, before any work, what could not be saved later."""
+        """Refuse, before any work, what could not be saved later."""
         from karat.store import Store, checked_tags
 
         checked_tags(self.tag or [])

@@ -1,4 +1,4 @@
-"""How far long work has got, on standard error: a bar on a terminal, plain lines elsewhere.
+"""Progress on standard error: a bar on a terminal, plain lines elsewhere.
 
 With KARAT_PROGRESS=json in the environment it is one JSON object per line, for programs.
 """
@@ -16,18 +16,18 @@ from typing import Protocol
 
 from karat.pages.formatting import plural
 
-# Less work than this is over before a bar could be read.
+# Less work than this needs no bar.
 _LONG_BYTES = 50_000_000
 _LONG_RUNS = 5
 # Seconds between two lines where there is no terminal, and between two JSON objects.
 _LINE_SECONDS, _JSON_SECONDS = 10.0, 0.2
-# A rate over less time than this is chance.
+# A rate over less time than this is unreliable.
 _RATE_SECONDS = 0.5
 
 
 @contextmanager
 def progress(names: Sequence[str], *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yield what is to be called with the name of each file as its turn comes."""
+    """Yield a callback that takes the name of each file before it is read."""
     total = len(names)
     turns = iter(range(total))
     if not quiet and _as_json():
@@ -64,7 +64,7 @@ class Bar(Protocol):
 
 @contextmanager
 def counting(name: str, total: int, *, quiet: bool) -> Iterator[Bar]:
-    """Show how many of the calls are done, at what rate, and how long the others will take."""
+    """Show the finished calls, their rate, and the time left."""
     if quiet:
         yield _Silent()
     elif _as_json():

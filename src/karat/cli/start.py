@@ -1,4 +1,4 @@
-"""``karat demo``, ``karat init`` and ``karat check``: a first evaluation, and a sound eval set."""
+"""``karat demo``, ``karat init`` and ``karat check``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def demo(
     ),
     quiet: bool = QUIET,
 ) -> int:
-    """Take the tour: a help centre in three languages, and a reranker that may have helped.
+    """Take the tour: a help centre in three languages, and a reranker under test.
 
     Writes the recipe rag into a folder, searches it with two systems, compares them, checks the
     gates of the new one, and reports what to fix next. The report stays in the folder.
@@ -76,7 +76,7 @@ def demo(
 
 
 def _show_demo(report: karat.Report, recipe: karat.WrittenRecipe) -> None:
-    """Print the verdicts, three findings, and what to try next."""
+    """Print the verdicts, three findings, and next commands."""
     place = recipe.folder.as_posix()
     tables = report.tables
     items = tables.corpus.frame.height if tables and tables.corpus else 0
@@ -107,7 +107,7 @@ def init(
 ) -> int:
     """Write a recipe into a folder: data, a karat.yaml and a README, ready for karat run.
 
-    Files that are there with another content are replaced only with --force.
+    Files with other content are replaced only with --force.
 
     Examples:
       karat init
@@ -173,8 +173,8 @@ def check(
 ) -> int:
     """Check whether an eval set is sound.
 
-    Looks for contradictions, duplicates, leaks, ids that lead nowhere and targets out of
-    reach, and reports what difference the set can detect. Exits with 1 when something is wrong.
+    Looks for contradictions, duplicates, leaks, unknown ids and unreachable targets, and reports
+    what difference the set can detect. Exits with 1 when something is wrong.
 
     Examples:
       karat check --gold qrels.txt --queries queries.jsonl --corpus corpus.jsonl

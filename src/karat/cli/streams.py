@@ -16,7 +16,7 @@ _NAMES = {"stdout": "standard output", "stderr": "standard error"}
 
 
 class _Closed(io.RawIOBase):
-    """A stream that takes nothing."""
+    """A closed stream."""
 
     def __init__(self, name: str) -> None:
         self._message = f"{name} is closed; open it, or send it to a file or to /dev/null"
@@ -35,8 +35,7 @@ def open_streams() -> Iterator[None]:
     """Replace closed streams, and let every stream print what its encoding lacks as lookalikes.
 
     Nothing can be read from or written to a replaced stream. The numbers of closed streams are
-    taken, or the next file that is opened would get one, and what a library prints would be
-    written into it.
+    reserved; otherwise the next opened file would get one, and libraries would print into it.
     """
     closed = [name for name in ("stdin", *_NAMES) if getattr(sys, name) is None]
     taken = [os.open(os.devnull, os.O_RDWR) for _ in closed]

@@ -105,7 +105,7 @@ class AbResult(Result):
         )
 
     def write(self, outputs: Sequence[Output]) -> list[str]:
-        """Write the files and append the traces; return what went wrong with traces."""
+        """Write the files and append the traces; return errors of traces."""
         rendered = [to_json(self.report), to_csv(self.report)]
         write_files([(out.path, data) for out, data in zip(outputs, rendered, strict=False)])
         failures = [append_traces(folder, traces) for folder, traces in self.traces.items()]
@@ -128,8 +128,8 @@ def ab(
 ) -> AbResult:
     """Score both configs on the same queries and compare them by nDCG@k.
 
-    Either ``corpus`` is searched under both configs, or ``run_a`` and ``run_b`` are what they
-    returned elsewhere. ``emit_traces`` appends a trace of each query to the config's folder, or
+    Either ``corpus`` is searched under both configs, or ``run_a`` and ``run_b`` are their runs
+    made elsewhere. ``emit_traces`` appends a trace of each query to the config's folder, or
     ``trace_dir``.
 
     >>> folder = karat.init("ab").folder
@@ -195,7 +195,7 @@ def _verdict(scores: Sequence[Scores]) -> list[Sentence]:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Queries and judgments, and what the two configs made of them so far."""
+    """Queries, judgments, and the results of the configs so far."""
 
     queries: Queries
     gold: Gold
@@ -231,7 +231,7 @@ class _Inputs:
         self.sides.append(side_of(scores, config_path, config_digest))
 
     def note(self, message: str, count: int) -> None:
-        """Note how often something happened, if it did."""
+        """Add a note with a count, unless it is 0."""
         if count:
             self.notes.append(f"{message}: {count}")
 
@@ -350,7 +350,7 @@ def _read(path: str, names: Sequence[str], what: str) -> tuple[Input, pl.DataFra
     return file, table, pl.Series(list(rows))
 
 
-# What the harness writes.
+# The harness's output.
 
 
 def ab_document(
@@ -543,7 +543,7 @@ def trace_folder(settings: QualitySettings) -> Path:
 
 
 def append_traces(folder: Path, traces: Sequence[Mapping[str, Any]]) -> str | None:
-    """Append traces to the folder's file; return what went wrong, since traces never stop a run."""
+    """Append traces to the folder's file; return an error, since traces never stop a run."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / TRACES).open("a+b") as file:

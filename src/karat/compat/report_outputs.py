@@ -1,6 +1,6 @@
 """Reports in the formats of a memory system and of a minimal eval loop: their keys, in their order.
 
-What a run does not tell, such as the similarity of its hits, is null there and never 0.
+Facts that a run lacks, such as the similarity of its hits, are null and never 0.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _categories(queries: Queries) -> dict[str, list[str]]:
 def refuse_short(form: str, scores: Scores, corpus: Corpus | None = None) -> None:
     """Refuse a log with fewer hits per query than are measured, if its lists may go on.
 
-    Only karat's own logs surely mean by k what is meant here. A shorter list was all there is.
+    Only karat's own logs use k in this sense. In other runs a shorter list is complete.
     """
     requested = scores.meta.get("k")
     if not isinstance(requested, int) or "run_digest" not in scores.meta or scores.trace is None:

@@ -1,4 +1,4 @@
-"""karat story: how well queries find the scenes of a CNL story, and the result object of that."""
+"""karat story: how well queries find the scenes of a CNL story, and its result object."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from karat.retrieve.system_config import maker
 
 THRESHOLD = 0.6
 DEFAULT_K = 5
-# The profiles, and the retriever that each stands for.
+# The profiles and their retrievers.
 RETRIEVERS = {"vsa": "vsa", "bow": "bow", "basic": "bow"}
-# What the metric leaves no choice about; k, ties, order and the like stay the caller's.
+# Fixed by the metric; k, ties and order stay the caller's.
 _FIXED = ("level", "empty_gold", "depth")
 _TONES: dict[bool | None, Tone] = {True: "good", False: "bad", None: "unsure"}
-# Of more rows than this, the queries that did worst are shown.
+# The most rows to show: the worst queries.
 _MOST_ROWS = 30
 _LONGEST = 48
 # How many names a note lists.
@@ -45,7 +45,7 @@ Ranking = Sequence[tuple[str, float | None]]
 
 @dataclass(frozen=True)
 class StoryQuality:
-    """The queries that ask something; ``total`` counts all entries, blank ones too."""
+    """The queries with text; ``total`` counts all entries, blank ones too."""
 
     queries: Sequence[Mapping[str, Any]]
     total: int
@@ -72,7 +72,7 @@ class StoryQuality:
 
     @property
     def reason(self) -> str | None:
-        """Why nothing could be measured; ``why_skipped`` is the same in words."""
+        """The code why nothing was measured; ``why_skipped`` is its text."""
         if not self.total:
             return "missing_retrieval_queries"
         return None if self.labelled else "no_labeled_queries"
@@ -104,9 +104,9 @@ def story_quality(
     unanswered: Mapping[str, str] = MappingProxyType({}),
     skip: bool = False,
 ) -> StoryQuality:
-    """Ask every query that has a text and gold; ``k`` is for those without their own.
+    """Score every query that has a text and gold; ``k`` is for those without their own.
 
-    ``unanswered`` says why there is no ranking of a query: the call ``failed``, or the query is
+    ``unanswered`` gives the reason for a missing ranking: the call ``failed``, or the query is
     ``missing`` in the run. It counts as 0, or with ``skip`` not at all.
     """
     rows = []
@@ -136,7 +136,7 @@ def story_quality(
 def quality_of(
     scores: Scores, gold: Gold, queries: Queries | None, corpus: Corpus | None
 ) -> StoryQuality:
-    """Return what ``karat story`` would find, had it ranked the scenes as this run does."""
+    """Return the result of ``karat story`` for the rankings of this run."""
     for name in _FIXED:
         value = getattr(scores.conventions, name)
         if value != getattr(PROFILES[STORY].conventions, name):
@@ -174,7 +174,7 @@ def _story_queries(queries: Queries, gold: Gold, rel: float) -> list[StoryQuery]
     frame = queries.frame
     if "k" not in frame.columns:
         frame = frame.with_columns(k=pl.lit(None))
-    # Scoring has refused what is no whole number.
+    # Scoring has refused other numbers.
     rows = frame.select("query_id", "text", pl.col("k").cast(pl.Float64, strict=False)).iter_rows()
     return [
         StoryQuery(
@@ -313,7 +313,7 @@ def story(
 
 
 def _notes(queries: Sequence[StoryQuery], corpus: Corpus, profile: str) -> Iterator[str]:
-    """Yield what explains a surprising number."""
+    """Yield notes that explain a surprising number."""
     blank = sum(not query.text for query in queries)
     if blank:
         yield f"{plural(blank, 'query', 'queries')} without text left out"

@@ -552,7 +552,7 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
     if results["next"]:
         yield (
             "columns: rank by system · chance of being relevant · change of the mean if relevant ·"
-            " expected size of that change"
+            " expected change"
         )
     conventions = results["conventions"]
     yield (

@@ -1,7 +1,7 @@
 """Check an eval set: contradictions, duplicates, leaks, unknown ids and unreachable targets.
 
-``check`` is the front. ``gold`` and ``texts`` check what the set holds; what it can show (ceilings,
-gates that nobody can pass, segments, differences) is checked here.
+``check`` is the front. ``gold`` and ``texts`` check what the set holds; this module checks
+ceilings, unreachable gates, segments and detectable differences.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def check(
     threshold: float = THRESHOLD,
     strict: bool = False,
 ) -> Check:
-    """Check an eval set; the more the evaluation holds, the more is checked.
+    """Check an eval set; more inputs in the evaluation allow more checks.
 
     Two ``runs``, or their scores, show how far systems differ from query to query, and so what
     difference the set can detect; without them a ``spread`` is assumed. ``gates`` and ``by`` are
@@ -159,7 +159,7 @@ def _sizes(subject: CheckedSet) -> dict[str, int]:
     return sizes
 
 
-# What the set can show: ceilings, gates, segments.
+# Ceilings, gates and segments.
 
 
 def _ideal_scores(subject: CheckedSet, measures: Sequence[Measure]) -> Scores:
@@ -276,7 +276,7 @@ def _with_gold(subject: CheckedSet) -> pl.Series:
     return subject.relevant["query_id"].unique(maintain_order=True)
 
 
-# What difference between two systems the set can detect.
+# The difference between two systems that the set can detect.
 
 
 def _detectable(
@@ -293,13 +293,13 @@ def _detectable(
     measure, basis = None, "assumed"
     if scores:
         measure, delta, known = _differences(*scores)
-        # Two runs that are the same, or apart by the same on every query, show no spread.
+        # Two runs with the same difference on every query show no spread.
         if np.ptp(delta) > 1e-12 or (len(delta) == 1 and delta.any()):
             basis = "runs"
     if basis == "assumed":
         n = len(_with_gold(subject))
         sd = SPREAD if spread is None else spread
-        # No two runs show differences, so they are taken to be of a normal shape.
+        # Without two runs, differences are assumed to be normal.
         places = (np.arange(n) + 0.5) / max(n, 1)
         normal = np.array([NORMAL.inv_cdf(place) for place in places.tolist()])
         assumed = normal / normal.std() * sd if n > 1 else normal
@@ -307,7 +307,7 @@ def _detectable(
     else:
         n = len(delta)
         known_groups = None if groups is None else groups[known]
-        # What one query of so many adds to the error, whether or not queries come in groups.
+        # The part of the error that one query adds, with or without groups.
         sd = standard_error(delta, known_groups)[0] * math.sqrt(n)
         power = Power(delta, known_groups, confidence=confidence, power=POWER)
     detectable = {

@@ -151,13 +151,13 @@ class Issue:
 
 
 class Fine(NamedTuple):
-    """What was looked for and not found, in one line."""
+    """A passed check, in one line."""
 
     what: str
 
 
 class Unchecked(NamedTuple):
-    """What could not be looked for, and what that would need."""
+    """A check that could not run, and the input that it needs."""
 
     what: str
 
@@ -167,7 +167,7 @@ Results = Iterator[Issue | Fine | Unchecked]
 
 @dataclass(frozen=True, eq=False)
 class CheckedSet:
-    """An eval set to be checked. The queries file, where there is one, says which queries count.
+    """An eval set to be checked. The queries file, if any, defines which queries count.
 
     ``attributes`` are the queries with everything that can make segments.
     """
@@ -180,7 +180,7 @@ class CheckedSet:
 
     @property
     def conventions(self) -> Conventions:
-        """How measures and gold are read."""
+        """The conventions for measures and gold."""
         return self.prepared.conventions
 
     @property
@@ -234,7 +234,7 @@ def issue_of_rows(kind: str, rows: pl.DataFrame, **columns: str) -> Results:
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Return a column of a user's file as text, whatever it holds; what is empty is null."""
+    """Return a column of a user's file as text of any type; empty values are null."""
     if column.dtype.is_nested() or column.dtype == pl.Object:
         values = [None if value is None else str(value) for value in column.to_list()]
         column = pl.Series(column.name, values, dtype=pl.String)
@@ -246,7 +246,7 @@ def count_queries(n: int) -> str:
     return plural(n, "query", "queries")
 
 
-# Is the gold sound: judgments that contradict themselves, ids that nothing answers to.
+# Checks of the gold: contradicting judgments and unknown ids.
 
 # An item that answers this share of at least so many queries is noted.
 _POPULAR_SHARE, _POPULAR_QUERIES = 0.2, 20
@@ -428,7 +428,7 @@ def _popular_items(subject: CheckedSet) -> Results:
 
 
 def _versions(subject: CheckedSet) -> Results:
-    """Yield gold from after the question was asked."""
+    """Yield gold that is newer than its query's as_of."""
     as_of, rows, order = subject.prepared.as_of, subject.relevant, subject.conventions.versions
     if subject.conventions.level != "item" or not as_of:
         return

@@ -1,4 +1,4 @@
-"""Are the texts sound: queries and items that are there twice, and queries that give it away."""
+"""Checks of texts: duplicate queries and items, and queries that leak their answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from karat.analysis.diagnose.near_duplicates import (
 from karat.data.tables import Corpus, Queries
 from karat.pages.formatting import plural
 
-# A query of fewer words may well stand in its gold; so may one of few unspaced characters.
+# A query of fewer words or unspaced characters may occur in its gold by chance.
 LEAK_WORDS = 4
 _CHARACTERS_PER_WORD = 3
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -58,11 +58,11 @@ def text_checks(subject: CheckedSet, threshold: float) -> Results:
 
 
 def _same_texts(subject: CheckedSet, rows_with_text: pl.DataFrame) -> Results:
-    """Yield texts asked twice: at one time in one conversation they must have the same gold."""
+    """Yield duplicate queries: at one time in one conversation they must have the same gold."""
     context = [name for name in ("as_of", "group") if name in rows_with_text.columns]
     twice = rows_with_text.filter(pl.col("folded").is_duplicated()).sort("query_id")
     twice = twice.with_columns(as_text(twice[name]) for name in context).with_columns(
-        # Without a value of its own, a query means what the only other one says.
+        # A query without a value takes that of the only other one.
         pl.when(pl.col(name).drop_nulls().n_unique().over("folded") == 1)
         .then(pl.col(name).max().over("folded"))
         .otherwise(pl.col(name))
@@ -130,7 +130,7 @@ def _leaks(subject: CheckedSet, queries: Queries, corpus: Corpus) -> Results:
 
 
 def _word_count(words: list[str]) -> float:
-    """Return how many words a text is worth: an unspaced character is only a part of one."""
+    """Return the number of words of a text; an unspaced character counts as part of a word."""
     characters = sum(1 for word in words if _UNSPACED.fullmatch(word))
     return len(words) - characters + characters / _CHARACTERS_PER_WORD
 
@@ -182,7 +182,7 @@ def _items(subject: CheckedSet, corpus: Corpus, threshold: float) -> Results:
 
 
 def _twins_of_gold(subject: CheckedSet, corpus: Corpus, near: NearDuplicates) -> Results:
-    """Yield near-duplicates of gold that a query's judgments leave out or contradict."""
+    """Yield near-duplicates of gold that are unjudged or judged differently."""
     ids, texts = corpus.frame["item_id"], corpus.frame["text"]
     units = corpus.frame["doc_id" if subject.conventions.level == "doc" else "item_id"].to_list()
     rows_of: dict[str, list[int]] = {}

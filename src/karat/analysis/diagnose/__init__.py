@@ -1,4 +1,4 @@
-"""What to fix next: findings, failures, losses and all else that a run's log shows."""
+"""What to fix next: findings, failures, losses and the other analyses of a run's log."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def diagnose(
     thresholds: Thresholds | Sequence[str] = (),
     baseline: Any = None,
 ) -> Diagnosis:
-    """Look into every run: its findings, and each analysis that its inputs allow.
+    """Diagnose every run: its findings, and each analysis that its inputs allow.
 
     The loss of each of ``measures`` from its ceiling is broken down by cause; nDCG@k and R@k
     unless named. An analysis that lacks an input is left out, and ``lacks`` says what it needs.

@@ -1,4 +1,4 @@
-"""How much of the top k says something new: documents, texts, and near-duplicates of each other."""
+"""Diversity of the top k: distinct documents, novel texts and near-duplicates."""
 
 from __future__ import annotations
 

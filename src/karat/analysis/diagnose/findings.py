@@ -1,4 +1,4 @@
-"""The playbook: rules that look for one problem of a run each, and say what to fix next."""
+"""The playbook: each rule looks for one problem of a run and says what to fix next."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ MOST_VALUES = 20
 FEWEST_NEIGHBOURS, SHARE_OF_NEIGHBOURS = 5, 0.5
 # More hurt segments than these are marked in the tables alone.
 _MOST_HURT = 3
-# Two floats that are equal on paper may differ by this much.
+# Rounding: floats that differ by less are equal.
 _SAME = 1e-9
 
 
 class Observation(NamedTuple):
-    """What a rule observes: the facts in words and as figures.
+    """A rule's observation: the facts in words and as figures.
 
     ``look_at`` is advice that fits better than the rule's own.
     """
@@ -72,9 +72,9 @@ class Observation(NamedTuple):
 
 
 Check = Callable[[Case], Iterator[Observation]]
-# Each rule, and where to look if it finds something. They come in the order of a call: what goes
-# wrong early spoils all that comes after it. What is true of some queries only, of the length of
-# the list and of time comes last.
+# Each rule, with advice. They are in the order of a call, since early problems
+# spoil all later stages. Rules on some queries only, on the length of
+# the list and on time come last.
 RULES: dict[str, tuple[Check, str]] = {}
 
 
@@ -90,7 +90,7 @@ def rule(look_at: str) -> Callable[[Check], Check]:
 
 @dataclass(frozen=True, slots=True)
 class Finding(Record):
-    """What a rule found: one sentence, its figures as data, and where to look next."""
+    """A problem: one sentence, its figures as data, and where to look next."""
 
     rule: str
     sentence: str
@@ -100,7 +100,7 @@ class Finding(Record):
 
 @dataclass(frozen=True, eq=False)
 class Findings(Record):
-    """What the playbook found, the most important first.
+    """The playbook's findings, the most important first.
 
     ``quiet`` names the rules that were checked and found nothing, ``unchecked`` says what each
     of the others would need.
@@ -119,7 +119,7 @@ def findings(
     baseline: Staged | None = None,
     by: Sequence[By | str] = (),
 ) -> Findings:
-    """Go through the playbook: what a run's log, its gold and its queries show is to be fixed.
+    """Apply the playbook to a run's log, its gold and its queries.
 
     A rule whose input is missing is not checked, and says what it needs. ``by`` names the
     columns whose segments are compared with the rest, every one with few values unless named.
@@ -190,7 +190,7 @@ def findings_sections(document: Mapping[str, Any]) -> list[Section]:
 
 
 def mean(values: Values) -> float:
-    """Return the mean of the values that are known."""
+    """Return the mean of the known values."""
     value = aggregates.mean(values)
     if value is None:
         raise MissingInputError("needs a query with gold that the run answers")
@@ -330,7 +330,7 @@ def rewrite_hurts(case: Case) -> Iterator[Observation]:
         yield Observation(f"{text}: rewriting loses evidence", {**figures, "n": n})
 
 
-# Rules that look at where gold stands: found or not, high or low.
+# Rules on the rank of gold: found or not, high or low.
 
 
 @rule("the filters")
@@ -351,7 +351,7 @@ def filters_take_gold(case: Case) -> Iterator[Observation]:
 
 
 class _Recall(NamedTuple):
-    """R over all queries, and from where on it is high: a share of what so many places hold."""
+    """R over all queries, and its threshold for high: a share of its ceiling."""
 
     mean: float
     limit: float
@@ -426,7 +426,7 @@ def neighbour_found(case: Case) -> Iterator[Observation]:
     by_doc = case.score_by_doc(case.kept_run(case.staged.final, k), name)
     ids = by_doc.ids(missed & (by_doc.values(name) == 1))
     misses, n = int(missed.sum()), len(ids)
-    # Where much of the evidence is nowhere, the rule on whole documents says so.
+    # The rule on whole documents reports evidence that was not retrieved.
     if n < FEWEST_NEIGHBOURS or n < SHARE_OF_NEIGHBOURS * misses or any(chunks_split(case)):
         return
     text = (
@@ -449,7 +449,7 @@ def reranker_hurts(case: Case) -> Iterator[Observation]:
     before, after = case.sieved_values("nDCG", k), case.values("nDCG", k)
     if not case.moved.any():
         return
-    # A list that lost items and kept its order says nothing of a reranker.
+    # A list that lost items but kept its order gives no evidence on a reranker.
     part = case.answered & (case.moved | (before == after))
     before, after = np.where(part, before, np.nan), np.where(part, after, np.nan)
     old, new, p = mean(before), mean(after), case.p_value(after - before)
@@ -471,12 +471,12 @@ def reranker_hurts(case: Case) -> Iterator[Observation]:
 @rule("the scoring, a reranker, or a larger k")
 def ranked_too_low(case: Case) -> Iterator[Observation]:
     near, far, lines = case.near, case.far, case.thresholds
-    # What a filter takes out, and what has no room in the top, is no fault of the order.
+    # Items that a filter removes or that do not fit into the top are not a ranking problem.
     deep, top = case.sieved_values("R", far), case.values("R", near)
     deep_mean, top_mean = mean(deep), mean(top)
     room = mean(np.minimum(deep, case.ceiling("R", near)))
     if not _far_recall(case).is_high():
-        # Lists that end above the far cut-off do not show what stands below their end.
+        # Lists that end above the far cut-off do not show what follows their end.
         case.reached(case.staged.raw, "raw", lines.far)
         return
     if at_least(room - top_mean, lines.gap):
@@ -599,7 +599,7 @@ def distractors(case: Case) -> Iterator[Observation]:
     else:
         half = max(1, k // 2)
         nearer = mean(case.values("R", half))
-        # At its ceiling, P cannot be raised by any other order.
+        # At its ceiling, no other order raises P.
         at_ceiling = at_least(value, AT_CEILING * most)
         text += " on this gold"
         text += ": no order raises it, only a smaller k" if at_ceiling else ""

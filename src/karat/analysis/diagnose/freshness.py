@@ -1,7 +1,7 @@
-"""Items newer than the question: which ones, and what a run is worth without them.
+"""Items newer than the query's as_of, and a run's scores without them.
 
-A query's as_of says what there was to know. What is newer was not there yet, so that finding it
-is no merit; a run that returns it ignores as_of, or its labels do.
+Newer items did not exist at a query's as_of, so finding them
+is not a success: the run ignores as_of, or the labels are outdated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def freshness_measures(k: int = KEEP) -> list[str]:
 def freshness(
     staged: Staged, run: Run | Blocks, *, k: int = KEEP, strict: bool = False
 ) -> SystemAnalysis:
-    """Return what is newer than its query's as_of in the top k, and the measures without it.
+    """Return the items in the top k that are newer than as_of, and the measures without them.
 
     ``places`` counts the places in the top k of queries with an as_of: ``newer`` ones, those
     of ``unknown`` version, and all. ``rescored`` holds each measure as it is and with the
@@ -116,7 +116,7 @@ def _with_versions(rows: pl.DataFrame, gold: Prepared, *others: pl.DataFrame) ->
 
 
 def _filtered(run: Run, hits: pl.DataFrame, *, strict: bool) -> Run:
-    """Return the run without what is newer; ranks close up when it is scored.
+    """Return the run without newer items; ranks close up when it is scored.
 
     A query that loses all its hits was answered with nothing: its call says so.
     """
@@ -134,7 +134,7 @@ def _filtered(run: Run, hits: pl.DataFrame, *, strict: bool) -> Run:
 
 
 def _of_relevance(measure: Measure, scores: Scores) -> bool:
-    """Return whether a measure weighs gold that was found, so that newer items can raise it."""
+    """Return whether a measure rewards found gold, so that newer items can raise it."""
     definition = measure.definition
     plain = definition.evidence is None and definition.cutoff != "path"
     directed = definition.better != "none" and str(measure) not in scores.lacks

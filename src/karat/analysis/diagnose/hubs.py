@@ -1,6 +1,6 @@
-"""Hubs: items that stand in the top k of many queries which they do not answer.
+"""Hubs: items in the top k of many queries that they do not answer.
 
-In spaces of many dimensions some items lie near everything. How often an item stands in the
+In spaces of many dimensions some items lie near everything. How often an item is in the
 top k of a query is its k-occurrence; hubs show as a long right tail of it, a high skewness.
 """
 
@@ -28,11 +28,11 @@ def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None)
     """Return the items that are in the top k of many queries that they do not answer.
 
     A hub is returned for at least ``needed`` queries whose gold it is not, and for more of them
-    than chance would explain if every item were as likely to be returned as any other
-    (``alpha``, corrected for the number of items). ``share`` is that of all ``places`` which the
-    hubs take, ``unrelated_share`` where they are not gold. ``skewness`` is of the k-occurrences
-    of all ``items``, ``by_chance`` what it would be then; without a corpus both are of items that
-    were returned at least once, since nobody knows how many were not.
+    than chance would explain if every item were as likely to be returned as any other (``alpha``,
+    corrected for the number of items). ``share`` is that of all ``places`` which the hubs take,
+    ``unrelated_share`` where they are not gold. ``skewness`` is of the k-occurrences of all
+    ``items``, ``by_chance`` its value if all items were equally likely; without a corpus both are
+    of items that were returned at least once, since nobody knows how many were not.
     """
     from scipy.special import betainc
 

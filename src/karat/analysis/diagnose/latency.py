@@ -1,4 +1,4 @@
-"""How long calls took, stage by stage and segment by segment, what they cost, and the trade-off."""
+"""Latency and cost of calls by stage and segment, and quality against latency."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from karat.pages.page import Section, TableColumns, table
 from karat.stats.paired import holm
 
 TOTAL = "total"
-# The latency that systems are compared by, unless another is named.
+# The default latency to compare systems by.
 DEFAULT_PATH = "total.p50"
 PERCENTILES = ("p50", "p90", "p95", "p99")
-# So many of the slowest queries are listed.
+# The number of slowest queries to list.
 SLOWEST = 10
 _FIGURES = ("mean", *PERCENTILES)
-# The percentiles that a baseline is compared by.
+# The percentiles to compare with a baseline.
 _COMPARED = {"p50": 0.5, "p90": 0.9}
 
 Document = Mapping[str, Any]
@@ -43,14 +43,14 @@ Document = Mapping[str, Any]
 def latencies(
     staged: Staged, queries: Queries | None = None, *, by: Sequence[By | str] = ()
 ) -> SystemAnalysis:
-    """Return the time of each stage that the log has, and of all together, and the calls' cost.
+    """Return the time of each logged stage, the total time, and the cost of the calls.
 
-    ``stages`` has for each stage the number of calls, the mean and percentiles of its
-    milliseconds, and its median ``share`` of a call's total; ``cost`` the mean and sum of what
-    was spent; ``segments`` both for each column and each of its values. The figures are those of
-    the measures ``latency.<stage>.p50``, ``cost.<what>`` and the like; ``failed`` are the calls
-    that none of them counts. ``index_bytes`` and ``embedding_updates`` are what the log says
-    of the index. A log without ``latency_ms`` is refused.
+    ``stages`` has for each stage the number of calls, the mean and percentiles of its milliseconds,
+    and its median ``share`` of a call's total; ``cost`` the mean and sum of what was spent;
+    ``segments`` both for each column and each of its values. The figures are those of the measures
+    ``latency.<stage>.p50``, ``cost.<what>`` and the like; ``failed`` are the calls that none of
+    them counts. ``index_bytes`` and ``embedding_updates`` come from the log. A log without
+    ``latency_ms`` is refused.
     """
     times = {
         stage: {end: latency_of(stage, end) for end in _FIGURES} for stage in stages_of(staged)
@@ -80,7 +80,7 @@ def latencies(
             n = int((segment.mask & ~np.isnan(total)).sum())
             facts = {"n": n, "small": n < SMALL, **spent(segment.mask)}
             segments[str(column)][segment.name] = facts
-    # What was searched for is what took the time.
+    # Shows the text that was searched for, since it took the time.
     texts = query_texts(None, queries) | logged_texts(staged.calls, "query")
     document = {
         **spent(np.ones(len(total), dtype=bool)),
@@ -131,7 +131,7 @@ def _times(scores: Scores, stage: str) -> Values:
 
 
 def _amount(summaries: Mapping[str, Summary], named: Mapping[str, Measure]) -> dict[str, Any]:
-    """Return how many calls tell something, and each figure with its interval."""
+    """Return the number of calls with a value, and each figure with its interval."""
     figures = {name: summaries[str(measure)] for name, measure in named.items()}
     return {
         "n": figures["mean"].n,
@@ -142,7 +142,7 @@ def _amount(summaries: Mapping[str, Summary], named: Mapping[str, Measure]) -> d
 def _share(times: Values, total: Values, mask: Mask) -> float | None:
     """Return the median share of its total that a stage takes in these calls."""
     timed = mask & (total > 0)
-    # A total next to nothing, logged beside a stage that is not, has no share to speak of.
+    # A total near 0 gives no meaningful share.
     with np.errstate(over="ignore"):
         shares = times[timed] / total[timed]
     return aggregates.percentile(shares[np.isfinite(shares)], share=0.5)
@@ -187,7 +187,7 @@ def _failed(staged: Staged) -> dict[str, Any]:
     }
 
 
-# How much longer calls take than those of a baseline.
+# The slowdown of calls against a baseline.
 
 
 def times_of(staged: Staged) -> dict[str, Values]:
@@ -237,7 +237,7 @@ def total_rises(
             continue
         rise = rise_of(name, old, new, known) | {"p": p}
         grown, sure = growth_of(rise), test.ci is None or test.ci[0] > 0
-        # Two floats that are equal on paper may differ by this much.
+        # Rounding: floats that differ by less are equal.
         if sure and grown > 0 and grown >= least * rise["baseline"] - 1e-9:
             rises.append(rise)
     return rises
@@ -251,8 +251,8 @@ def pareto(
     ``measure`` is one that all of them were scored by, ``latency`` a stage and its percentile or
     mean, such as ``total.p90``. No other system beats those of the ``front``: a system beats
     another if it is not worse in either and better in one. ``unplaced`` says what further
-    systems lack. The figures alone decide: whether a difference is more than chance is for a
-    comparison to tell.
+    systems lack. Only the figures decide; use a comparison to test whether a difference is more
+    than chance.
     """
     if not systems:
         raise UsageError("quality against latency needs at least one system")

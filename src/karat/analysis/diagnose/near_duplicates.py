@@ -1,8 +1,8 @@
-"""Near-duplicate texts: every pair whose sets of words overlap enough, among a million of them.
+"""Near-duplicate texts: every pair with overlapping sets of words, for up to a million texts.
 
 The join is exact. Two sets that are near enough share at least threshold * size words of either,
-rounded up. Of all but so many words of a set and c more, the rarest ones, they share at least c.
-Only texts that share so many of these rare words are compared, and compared in full.
+rounded up. So they share at least c of a set's rarest words. Only texts that share that many
+rare words are compared in full.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 THRESHOLD = 0.8
-# A text of fewer words is compared as it stands, not by its words.
+# A text of fewer words is compared as a whole, not by its words.
 FEWEST_WORDS = 3
-# What one comparison may cost: a minute or two of candidates, and pairs that nobody will read.
+# The limits of one comparison: a minute or two of candidates, and the number of pairs.
 MOST_CANDIDATES = 1_000_000_000
 MOST_PAIRS = 1_000_000
 
@@ -36,7 +36,7 @@ UNSPACED = (
 )
 _WORD = rf"[[{UNSPACED}]&&\w]|[\w--[{UNSPACED}]]+"
 
-# What is held in memory at a time: texts to read, and words to compare.
+# Limits in memory: texts to read, and words to compare.
 _ROWS_AT_ONCE = 20_000
 _BLOCK = 4_000_000
 # Two near sets must share one in so many of their words among the rarest, and at least one.
@@ -80,7 +80,7 @@ def word_sets(texts: pl.Series) -> WordSets:
         block = folded(texts.slice(start, _ROWS_AT_ONCE))
         words = block.str.extract_all(_WORD).list.unique()
         words_each = pl.col("words").list.len()
-        # A set's key is the sum of the hashes of its words, in whatever order they stand.
+        # A set's key is the sum of the hashes of its words, in any order.
         sums = pl.col("words").list.eval(_hash(pl.element())).list.sum()
         key = pl.when(words_each < FEWEST_WORDS).then(_hash(pl.col("text"))).otherwise(sums)
         frame = pl.DataFrame({"text": block, "words": words})
@@ -113,8 +113,8 @@ class NearDuplicates:
     """Which texts are nearly the same.
 
     ``same`` gives for each text the first with the same words. ``left`` and ``right`` are
-    firsts whose words differ, though not by much. Where there was too much to compare,
-    ``complete`` is false, and pairs are missing.
+    firsts whose words differ, though not by much. If there is too much to compare, ``complete``
+    is false and pairs are missing.
     """
 
     same: Ints

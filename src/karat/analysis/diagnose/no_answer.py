@@ -1,7 +1,7 @@
-"""Queries without an answer: how often something looks like evidence, and where to cut by score.
+"""Queries without an answer: how often results look like evidence, and a score threshold.
 
-A threshold takes out what scores below it: false evidence of queries that have no answer, and
-with it answers of queries that have one.
+A threshold removes hits with lower scores: false evidence for queries without an answer, and also
+answers of other queries.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from karat.pages.formatting import NOTHING, PART, figure, interval, percent, plu
 from karat.pages.page import Section, TableColumns, table
 from karat.stats.distributions import tail
 
-# So many points of the sweep a document has at most, beside the thresholds that it names.
+# The most points of the sweep in a document, besides the named thresholds.
 MOST_POINTS = 50
 # Cells of a table of draws that are held at one time: few enough for the processor's cache.
 _CELLS = 100_000
-# Best hits that share one score in so large a part of the queries were made equal.
+# If this share of the queries has the same best score, scores were normalised per query.
 _ALIKE, _FEWEST = 0.9, 3
-# A threshold that takes out nothing; where nothing came back, nothing is above it either.
+# A threshold that removes nothing; an empty list has nothing above it.
 _LOWEST = -float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, eq=False)
 class EvidenceScores:
-    """Scores that should stay (``wanted``, all finite), and scores that should go.
+    """Scores to keep (``wanted``, all finite), and scores to remove.
 
     The units say what is drawn at random: the query of each score, or its conversation.
     """
@@ -108,7 +108,7 @@ def redraw(scores: EvidenceScores, *, resamples: int, seed: int) -> tuple[Values
     """Draw the units again and choose the threshold anew, each time.
 
     Returns the threshold of each resample, and the shares of wanted and unwanted scores that it
-    keeps of the units that were not drawn, hence had no part in its choice; NaN where every unit
+    keeps of the units that were not drawn, so did not influence the choice; NaN where every unit
     of the kind was drawn. Units that bring only wanted scores, only unwanted ones and both are
     drawn separately, so that every resample has as many of each as the sample.
     """
@@ -235,11 +235,11 @@ def no_answer(staged: Staged, *, k: int = KEEP, keep: float = 0.95) -> SystemAna
 
 @dataclass(frozen=True, eq=False)
 class _ScoredQueries:
-    """The queries that tell something, by the best score of gold or of anything.
+    """The usable queries, with the best score of their gold or of any hit.
 
-    ``gold`` are the scores of all gold in the top k, ``found`` the rows of the queries that have
-    some, ``answerable`` all that have an answer. A query without an answer which the run does
-    not answer either has an infinite score: nobody knows what it would have returned.
+    ``gold`` are the scores of all gold in the top k, ``found`` the rows of the queries with gold
+    there, ``answerable`` all that have an answer. A query without an answer which the run does
+    not answer either has an infinite score: its results are unknown.
     """
 
     scores: Scores

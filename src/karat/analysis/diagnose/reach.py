@@ -1,4 +1,4 @@
-"""What a run never returns: gold that no query got, items and documents that nothing leads to."""
+"""Reach: gold, items and documents that a run never returns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from karat.pages.formatting import label, percent
 from karat.pages.page import Section, TableColumns, table
 from karat.stats.distributions import share_interval
 
-# What a page says of each count that is not 0, for one and for more.
+# The words for each count that is not 0, singular and plural.
 _GOLD_NOTES = {
     "not_asked": (
         "relevant item belongs only to queries whose call failed or that the run lacks",
@@ -59,11 +59,11 @@ def reach_measures(k: int = KEEP) -> list[str]:
 def reach(staged: Staged, run: Run | Blocks | None = None, *, k: int = KEEP) -> SystemAnalysis:
     """Return how much of the gold and of the corpus was ever returned.
 
-    Of the gold (items, documents or spans, each once) the share found for a query whose gold
-    it is: in the ``top`` k, in the ``final`` lists and in ``any`` list of any stage, to their
-    depth. Of what no list holds, ``lost`` names what was looked for; ``not_asked`` counts what is
-    gold only of queries whose call failed or that the run lacks. ``corpus`` is None where none
-    was given, and ``lacks`` says so; with ``run``, its items are sought in whole lists.
+    Of the gold (items, documents or spans, each once) the share found for a query whose gold it is:
+    in the ``top`` k, in the ``final`` lists and in ``any`` list of any stage, to their depth.
+    ``lost`` names the gold in no list; ``not_asked`` counts gold only of queries whose call failed
+    or that the run lacks. ``corpus`` is None where none was given, and ``lacks`` says so; with
+    ``run``, its items are sought in whole lists.
     """
     document: dict[str, Any] = {"k": k, "gold": _gold(staged, k), "corpus": None, "lacks": []}
     try:
@@ -123,7 +123,7 @@ def _share(
 
 
 def _lost(gold: Prepared, relevant: Mask, lost: Ints, answered: Mask) -> dict[str, Any]:
-    """Return what is in no list at all though it was looked for: that of the most queries first."""
+    """Return the gold that no list holds; that of the most queries first."""
     rows = gold.rows.with_columns(unit=gold.unit, answered=answered).filter(relevant)
     rows = rows.filter(pl.col("unit").is_in(lost.tolist()))
     missing = ~_in_corpus(rows.unique("unit")["item_id"], gold)
@@ -202,7 +202,7 @@ def _corpus(staged: Staged, run: Run | Blocks | None, k: int) -> dict[str, Any]:
 
 
 def _docs(items: pl.DataFrame, scores: Scores) -> dict[str, Any]:
-    """Return documents that nothing leads to, and those that lose the most items."""
+    """Return documents that no list returns, and those that lose the most items."""
     docs = items.group_by("doc_id").agg(
         items=pl.len(), never=(~pl.col("ever")).sum(), gold=pl.col("gold").sum()
     )

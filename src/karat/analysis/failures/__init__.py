@@ -1,6 +1,6 @@
 """Why queries miss: the class of each miss with its evidence, and where measures lose.
 
-``failures`` looks into runs; ``classify`` and ``waterfall`` are its two answers for one run.
+``failures`` analyses runs; ``classify`` and ``waterfall`` give its two results for one run.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def failures(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A query that misses: its row in the score table, its class, and what puts it there."""
+    """A query that misses: its row in the score table, its class, and the evidence."""
 
     query_id: str
     row: int
@@ -205,7 +205,7 @@ def countable(counts: Mapping[str, int]) -> dict[str, int | None]:
 def classify(
     staged: Staged, queries: Queries | None, *, thresholds: Thresholds | None = None
 ) -> QueryFailures:
-    """Find out why each query without gold in the top ``thresholds.miss`` has none.
+    """Classify each query without gold in the top ``thresholds.miss``.
 
     The run must have been scored with ``keep`` at least ``thresholds.miss`` to check all classes.
     ``queries`` brings the right source and the least similarity of each query. Where the
@@ -240,7 +240,7 @@ def classify(
 
 
 def gold_names(gold: Prepared, judgments: Any) -> list[str]:
-    """Return what some judgments are of: ids, of a span also its place."""
+    """Return the judged ids, for a span with its place."""
     return join_spans(gold.rows[judgments])["item_id"].to_list()
 
 

@@ -1,6 +1,6 @@
-"""Case: all that is known about the queries of one run, as failures, losses and findings see it.
+"""Case: the facts about the queries of one run that failures, losses and findings need.
 
-``Way`` has where each query's best-placed gold stands in every list on the way to its answer.
+``Way`` has the rank of each query's best gold in every list on the way to its answer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BestGold:
     returned: Ints
 
     def number(self, name: str) -> Values:
-        """Return what the run logs of these hits, one number per query; NaN where it does not."""
+        """Return a logged number of these hits, one per query; NaN if not logged."""
         values = np.full(len(self.rank), np.nan)
         placed = self.hit >= 0
         values[placed] = self.facts[name].to_numpy()[self.hit[placed]]
@@ -90,10 +90,10 @@ class LastGold:
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """The lists from the retriever's own to the final one, and where gold stands in each.
+    """The lists from the retriever's own to the final one, and the rank of gold in each.
 
-    ``logged`` marks the queries for which a stage logged a list, or passed on an empty one; for
-    the others it shows what the next stage does, and nothing counts as a failure of it.
+    ``logged`` marks the queries for which a stage logged a list, or passed on an empty one; the
+    others take the next stage's list, so the stage cannot fail them.
     """
 
     names: tuple[str, ...]
@@ -103,7 +103,7 @@ class Way:
 
     @classmethod
     def of(cls, staged: Staged) -> Way:
-        """Return where the best-placed gold of a run stands, from list to list."""
+        """Return the rank of a run's best gold, list by list."""
         lists = tuple(best_gold(scores, staged.gold) for scores in staged.line.values())
         logged = []
         for name, best in zip(staged.line, lists, strict=True):
@@ -115,7 +115,7 @@ class Way:
 
     @property
     def first(self) -> BestGold:
-        """The retriever's own lists, or the earliest that the log has."""
+        """The retriever's own lists, or the earliest in the log."""
         return self.lists[0] if self.lists else self.final
 
     def after(self, at: int) -> Values:
@@ -168,7 +168,7 @@ class Way:
 
 
 def kept_order(staged: Staged, way: Way, queries: Mask) -> tuple[Mask, Ints]:
-    """Return what the final lists of some queries keep of the last lists logged before them.
+    """Compare the final lists of some queries with the last lists logged before them.
 
     The first marks those queries whose final list has nothing but items of the list before it, in
     its order; the second is the lowest rank there of an item of the final list, 0 if it has none.
@@ -211,7 +211,7 @@ def _in_order(staged: Staged, run: Run, hits: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A run that is looked into; a property is computed when a rule first needs it.
+    """A run under analysis; a property is computed when a rule first needs it.
 
     A property that lacks an input raises MissingInputError. ``baseline`` is an earlier run, ``by``
     names the segments.
@@ -257,7 +257,7 @@ class Case:
         """Return the queries of one status."""
         return np.asarray(self.staged.final.status == name)
 
-    # What the log, the queries and the corpus say of a query.
+    # Facts from the log, the queries and the corpus.
 
     @cached_property
     def chosen_sources(self) -> list[Names]:
@@ -297,21 +297,21 @@ class Case:
         has_gold[self.gold.rows["code"].to_numpy()[right]] = True
         return has_gold
 
-    # Where gold stands, and what stands above it.
+    # The rank of gold, and the items above it.
 
     @cached_property
     def beside(self) -> Mapping[str, BestGold]:
-        """Where gold stands in the lists beside the way to the final one."""
+        """The rank of gold in the lists beside the way to the final one."""
         return {name: best_gold(scores, self.gold) for name, scores in self.staged.beside.items()}
 
     @cached_property
     def kept(self) -> tuple[Mask, Ints]:
-        """What the final lists of misses keep of the last list that has their gold."""
+        """The final lists of misses compared with the last list that has their gold."""
         return kept_order(self.staged, self.way, self.misses & np.isfinite(self.way.last.rank))
 
     @cached_property
     def passed_over(self) -> Mask:
-        """The misses whose gold stood above an item that was returned, in the same order."""
+        """The misses whose gold ranked above a returned item, in the same order."""
         lost = self.misses & self.way.lost_at_the_end
         if not lost.any():
             return lost
@@ -320,7 +320,7 @@ class Case:
 
     @cached_property
     def judgment(self) -> Ints:
-        """The judgment of the gold that came furthest; of gold in no list, the best grade's."""
+        """The judgment of the gold that got furthest; without any in a list, the best grade's."""
         row: Ints = self.gold.first[:-1].copy()
         for best in (*self.way.lists, self.way.final):
             row = np.where(best.row >= 0, best.row, row)
@@ -352,7 +352,7 @@ class Case:
 
     @cached_property
     def least_similarity(self) -> Values:
-        """What the similarity of gold should be: the query's own limit, else the common one."""
+        """The least similarity of gold: the query's own limit, else the common one."""
         least = np.full(len(self.gold.query_ids), float(self.thresholds.similarity))
         if self.queries is None or "min_similarity" not in self.queries.frame.columns:
             return least
@@ -389,7 +389,7 @@ class Case:
 
     @cached_property
     def miss(self) -> int:
-        """Where a query counts as missed, or as deep as the final lists go, if not nearer."""
+        """The cut-off of a miss, or the end of the final lists if they end earlier."""
         lines = self.thresholds
         return self.reached(self.staged.final, "final", lines.miss, least=lines.near)
 
@@ -501,7 +501,7 @@ class Case:
 
     @cached_property
     def reranked_queries(self) -> Mask:
-        """The queries of which the log says that something reranked their list."""
+        """The queries whose list was reranked, by the log."""
         meta = self.staged.final.meta
         if any(str(key).startswith("rerank") and value for key, value in meta.items()):
             return np.ones(len(self.assessed), dtype=bool)
@@ -513,7 +513,7 @@ class Case:
 
     @property
     def names_reranker(self) -> bool:
-        """Whether the log says that there is a reranker: its list, its time or its name."""
+        """Whether the log names a reranker: by its list, time or name."""
         return "rerank" in self.staged.line or bool(self.reranked_queries.any())
 
     @property
@@ -556,9 +556,9 @@ def with_ages(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
 
 
 def in_index(staged: Staged) -> Mask | None:
-    """Return which judgments name something that can be found; None without a corpus.
+    """Return which judged items can be found; None without a corpus. An item in any list can be
 
-    What any list holds can be found, even if the corpus file lacks it.
+    found, even if the corpus file lacks it.
     """
     gold = staged.gold
     if gold.corpus is None:
@@ -574,7 +574,7 @@ def in_index(staged: Staged) -> Mask | None:
 
 @dataclass(frozen=True, eq=False)
 class Dominance:
-    """The items that dominate, and where they stand.
+    """The dominant items and their places.
 
     ``items`` has item_id and the number of queries, the most frequent first; ``above`` the
     dominant items in each query's list, from the top; ``share`` is how much of the top of each
@@ -587,9 +587,9 @@ class Dominance:
 
     @classmethod
     def of(cls, case: Case, tops: pl.DataFrame) -> Dominance:
-        """Return the items that stand above all gold, without being gold, in many tops.
+        """Return the non-gold items that rank above all gold in many tops.
 
-        In a small corpus every item stands in many lists, so it must be more of them than equal
+        In a small corpus every item is in many lists, so it must be in more than equal
         chance would give; where the corpus is not known, it is what the tops hold.
         """
         scores, lines, best = case.staged.final, case.thresholds, case.way.final.rank

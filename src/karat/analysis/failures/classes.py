@@ -18,19 +18,19 @@ from karat.evaluation.top_lists import logged_texts
 from karat.measure.ranked import Mask
 
 Facts = dict[str, Any]
-# The facts that put a query into its class, and the sentence made of them.
+# The facts behind a query's class, and a sentence made from them.
 Evidence = tuple[Facts, str]
 Explain = Callable[[int], Evidence]
 # Returns which of some misses are in a class, and what explains why one of them is.
 Check = Callable[[Case, Mask], tuple[Mask, Explain]]
-# Returns what is missing to check a class, if anything is.
+# Returns the input that a class lacks, if any.
 Lacks = Callable[[Case], str | None]
 
 BEYOND = "beyond_depth"
 # No list came back for these.
 UNANSWERED = ("failed_call", "not_in_run")
 NOT_COUNTED = (*UNANSWERED, BEYOND)
-# Where gold below the end of the lists would belong, if it could be seen.
+# The classes that gold below the end of the lists could belong to.
 NEED_DEPTH = ("complete_miss", "embedding_mismatch", "false_positive_dominance", "low_rank")
 # The five categories that others report, and the classes that each of them counts.
 FIVE: Mapping[str, tuple[str, ...]] = {
@@ -77,7 +77,7 @@ def classes_of(case: Case) -> list[tuple[int, str, Explain]]:
 
 
 def evidence_of(case: Case, kind: str, explain: Explain, query: int, gold: str) -> Evidence:
-    """Return the facts and the sentence for a query of a class, judged by one of its gold items."""
+    """Return the facts and the sentence for a query of a class, based on one of its gold items."""
     facts: Facts = {"gold": gold, "gold_items": len(case.relevant_rows(query))}
     if kind not in UNANSWERED:
         way = case.way
@@ -108,12 +108,12 @@ def _list_before(step: str) -> Lacks:
 
 
 def _in_run(case: Case, fact: str) -> bool:
-    """Return whether the run says anything of the kind about any judged hit."""
+    """Return whether the run has this fact for any judged hit."""
     return bool(case.way.first.facts[fact].count())
 
 
 def _lost_after(case: Case, lists: LastGold, query: int, end: str, **facts: Any) -> Evidence:
-    """Return where gold stood in a query's list, else in its final one, and what became of it."""
+    """Return the rank of gold in a query's list, else in its final one, and its fate."""
     name, rank = "final", _rank(case.way.final.rank[query])
     if lists.at[query] >= 0:
         name, rank = case.way.names[lists.at[query]], _rank(lists.rank[query])
@@ -121,7 +121,7 @@ def _lost_after(case: Case, lists: LastGold, query: int, end: str, **facts: Any)
 
 
 def _taken_out_by(case: Case, stage: str, query: int, **facts: Any) -> Evidence | None:
-    """Return where a miss's gold stood before a stage took it out; None if it did not."""
+    """Return the rank of a miss's gold before a stage removed it; None if it did not."""
     way = case.way
     if not way.taken_out[stage][query]:
         return None
@@ -207,7 +207,7 @@ def rewritten_away(case: Case, left: Mask) -> tuple[Mask, Explain]:
     return np.less_equal(ranks, miss), explain
 
 
-# Filters: what took gold out of a list.
+# Filters that removed gold from a list.
 
 
 def _lacks_ages(case: Case) -> str | None:
@@ -225,7 +225,7 @@ def _lacks_lists(case: Case) -> str | None:
 
 @failure("taken out as too new: look at versions and as_of", _lacks_ages)
 def freshness_filtered(case: Case, left: Mask) -> tuple[Mask, Explain]:
-    """Return the queries whose gold as_of took out, or is in no list and newer than all hits.
+    """Return the queries whose gold as_of removed, or is in no list and newer than all hits.
 
     A list none of whose versions is known does not show that.
     """

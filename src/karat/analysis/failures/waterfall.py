@@ -1,9 +1,9 @@
-"""The loss waterfall: what lies between a measure's ceiling and its value, part by part.
+"""The loss waterfall: from a measure's ceiling to its value, part by part.
 
 Per query, with V the measure of a list and U its measure in the best order of its own gold:
-from the ceiling are taken what failed ``calls`` cost, what the ``index`` lacks, what the
-``retriever`` did not find (up to U of its list), what ``filters`` took out (U before, U after),
-what lies too low or was cut off (``cut_off``: U - V of the filtered list, and V before the cut
+the parts are the cost of failed ``calls``, gold that the ``index`` lacks, gold that the
+``retriever`` did not find (up to U of its list), gold that ``filters`` removed (U before, U
+after), gold too low or cut off (``cut_off``: U - V of the filtered list, and V before the cut
 less V of the final list), and what the ``reranker`` lost, or won back (V before, V after).
 """
 
@@ -43,7 +43,7 @@ PARTS: Mapping[str, str] = {
 }
 # These cannot win anything back, so their intervals end at 0.
 _NEVER_BELOW = ("calls", "index", "retriever")
-# The same grades added in two orders differ by about so much.
+# The rounding difference of sums in another order.
 _ROUNDING, _UNTOUCHED = 1e-14, 1e-9
 # These look at how much else was returned, which no order of the gold can change.
 _OF_SETS = ("SetP", "SetF")
@@ -52,11 +52,11 @@ _OF_CHUNKS = ("P", "F")
 
 
 def waterfall(staged: Staged, measure: Measure | str) -> SystemAnalysis:
-    """Break a measure's loss down by what caused it; the run must be scored by the measure.
+    """Break a measure's loss down by cause; the run must be scored by the measure.
 
     ``ceiling`` less the sum of what the ``parts`` lost is ``value``. ``unknown`` names what each
     part that could not be measured needs; its loss is in others. ``ends_at`` is where the final
-    lists end, if that is above the measure's cut-off: what lies below was not measured.
+    lists end, if that is above the measure's cut-off: ranks below it were not measured.
     Raises UsageError for a measure that is not one of the ranks of gold.
     """
     scores = staged.final
@@ -142,7 +142,7 @@ def query_losses(staged: Staged, measure: Measure) -> tuple[dict[str, Values], d
 def _after_retrieving(
     staged: Staged, measure: Measure, values: Values
 ) -> tuple[Values, Values, Values, Values]:
-    """Return what the retriever's lists could be worth, and what is lost from there to the value.
+    """Return the best value of the retriever's lists, and the losses from there to the value.
 
     The losses are those of filters, of cutting off and of reranking.
     """
@@ -151,7 +151,7 @@ def _after_retrieving(
     best = np.stack([_best_values(measure, hits, gold) for hits in lists])
     plain = np.stack([*(values_of(measure, hits, gold) for hits in lists[:-1]), values])
     query = np.arange(len(values))
-    # A list that was not logged is the next one that was.
+    # A list that was not logged equals the next logged one.
     sieved = np.where(way.sieved.logged, way.sieved.at, 0)
     reordered = np.where(way.reordered.logged, way.reordered.at, sieved)
     best_sieved, sieved_value = best[sieved, query], plain[sieved, query]
@@ -179,12 +179,12 @@ def _left_after_sieves(
     sieved: Ints,
     lowest: Ints,
 ) -> Values:
-    """Return what lists could be worth without the gold that an unlogged stage took out.
+    """Return the best value of lists without the gold that an unlogged stage removed.
 
-    Gold that stood above an item of the final list, in a list whose order was kept, was taken
-    out; gold below all of them was cut off.
+    Gold that stood above an item of the final list, in a list whose order was kept, was removed;
+    gold below all of them was cut off.
     """
-    # A cut leaves something: where nothing is left, everything was taken out.
+    # A cut leaves at least one item: an empty list was filtered.
     first = np.where(way.final.returned == 0, np.inf, lowest)
     remaining = np.zeros(len(lowest))
     for at, ranked in enumerate(lists):
@@ -196,7 +196,7 @@ def _left_after_sieves(
 
 
 def _found_from(ranked: Ranked, first: Values) -> Mask:
-    """Return the judgments of gold that stands at a rank or below it, in any of its chunks."""
+    """Return the judgments of gold at a rank or below it, in any of its chunks."""
     rows = np.zeros(len(ranked.target.grade), dtype=bool)
     for entries in (ranked.hits, ranked.found):
         if entries.row is not None:
@@ -207,7 +207,7 @@ def _found_from(ranked: Ranked, first: Values) -> Mask:
 def _best_values(
     measure: Measure, ranked: Ranked, gold: Prepared, keep: Mask | None = None
 ) -> Values:
-    """Return the measure of lists whose gold stands in the best order.
+    """Return the measure of lists with their gold in the best order.
 
     ``keep`` takes only some of the gold: the judgments that it marks.
     """
@@ -245,7 +245,7 @@ def _parts(
     known: Mask,
     top: float,
 ) -> list[dict[str, Any]]:
-    """Return what each part costs: the mean loss, its interval, and the queries it touches.
+    """Return each part's mean loss, its interval, and the queries that it affects.
 
     All intervals are from the same resamples of queries.
     """
@@ -275,7 +275,7 @@ def _parts(
 
 
 def waterfall_section(document: Mapping[str, Any]) -> Section:
-    """Return what lies between a measure's ceiling and its value.
+    """Return the steps from a measure's ceiling to its value.
 
     A part's change is below 0 if it loses, above if it wins back.
     """

@@ -1,4 +1,4 @@
-"""What each stage of a system is worth: retriever, reranker, fusion, router, rewriting, linking.
+"""Effect of each stage of a system: retriever, reranker, fusion, router, rewriting, linking.
 
 ``effects`` compares stages, ``routing`` has routers, rewriting and entity linking; the front, the
 parts of a fusion and the page are here.
@@ -92,7 +92,7 @@ Document = Mapping[str, Any]
 
 
 class Stages(Analysis):
-    """What each stage of one or several systems is worth."""
+    """The effect of each stage of one or several systems."""
 
 
 def stages(
@@ -178,8 +178,8 @@ def _system(staged: Staged, cuts: Cuts, evaluation: Evaluation) -> dict[str, Any
 def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
     """Return each part of a fusion beside the fused list; None where the log has none.
 
-    All are looked at equally deep. ``gold`` counts all there is to find, ``together`` what any
-    part holds, ``lost`` what a part holds and the fused list does not. Of a part, ``found`` counts
+    All are looked at equally deep. ``gold`` counts all gold, ``together`` the gold in any part,
+    ``lost`` gold in a part but not in the fused list. Of a part, ``found`` counts
     the gold that it holds and ``alone`` what no other holds, of the queries that several parts
     were asked; ``within`` names the part that it is a list of.
     """
@@ -195,7 +195,7 @@ def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
     in_fused = judgments_met(staged.raw, depth.used)
     in_parts, times = np.unique(np.concatenate([held[name] for name in outer]), return_counts=True)
     several = np.sum([searched[name] for name in outer], axis=0) > 1
-    # What one part alone holds, of the queries that several were asked.
+    # Gold that only one part holds, for queries sent to several parts.
     alone = in_parts[(times == 1) & several[codes[in_parts]]]
     measures = {measure: measure for measure in cuts.chosen} | cuts_to(cuts.deep[:1], depth.used)
 
@@ -222,13 +222,13 @@ def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
 
 
 def _within(name: str, lists: Collection[str]) -> str | None:
-    """Return the part whose own list it is: ``hybrid.bm25`` is one of ``hybrid``."""
+    """Return the part that a list belongs to: ``hybrid.bm25`` to ``hybrid``."""
     around = [other for other in lists if name.startswith(f"{other}.")]
     return max(around, key=len, default=None)
 
 
 def _asked(staged: Staged, name: str, lists: Collection[str]) -> Mask:
-    """Return the queries that a part was asked: all, unless a router chose among the parts."""
+    """Return the queries sent to a part: all, unless a router chose among the parts."""
     around = _within(name, lists)
     start = "" if around is None else f"{around}."
     short = name.removeprefix(start)
@@ -258,7 +258,7 @@ def stages_page(results: Document) -> Page:
 
 
 def _headlines(system: Document) -> list[str]:
-    """Return what there is to say, each once: the whole way may be one step."""
+    """Return the headline sentences, each once: the whole way may be one step."""
     effect, router, rewriting = (system[part] for part in ("effect", "router", "rewriting"))
     lines = [system["lacks"][RAW]] if effect is None else [effect["says"], *effect["hurts"]]
     for step in system["stages"]:

@@ -1,4 +1,4 @@
-"""What each stage of a run is worth: the raw retriever, what follows it, every step between.
+"""Effect of each stage of a run: the raw retriever, the later stages, and every step.
 
 All results are plain data, as a report has them.
 """
@@ -50,7 +50,7 @@ class Cuts:
 
     @property
     def recall(self) -> Measure:
-        """Recall of the top k, which tells a source that serves its queries from one that fails."""
+        """Recall of the top k, which shows whether a source serves its queries."""
         return Measure("R", self.k)
 
     @property
@@ -60,13 +60,13 @@ class Cuts:
 
     @property
     def every(self) -> list[Measure]:
-        """All that a run has to be scored by."""
+        """All measures that a run must be scored by."""
         return list(dict.fromkeys([*self.chosen, self.recall, *self.deep, LINKING]))
 
 
 @dataclass(frozen=True, slots=True)
 class UsedDepth(Record):
-    """How deep one asked to look, and how deep the lists allow."""
+    """The requested depth, and the depth that the lists allow."""
 
     asked: int
     used: int
@@ -121,7 +121,7 @@ def cut_at(scores: Scores, gold: Prepared, cuts: Mapping[Measure, Measure]) -> S
         columns[str(new)] = scores.columns[str(old)]
         if old != new and scores.trace is not None:
             values = values_of(new, scores.trace.ranked, gold)
-            # What was not scored at one cut-off is not scored at another.
+            # A query without a value at one cut-off has none at another.
             unscored = left_out if str(old) in beyond else np.isnan(scores.values(str(old)))
             columns[str(new)] = np.where(unscored, np.nan, values)
             best = ideal_of(scores.trace.ranked.target, gold.conventions.depth)
@@ -163,7 +163,7 @@ def compare_stages(
 
 
 def comparison_document(comparisons: Comparisons) -> dict[str, Any]:
-    """Return a comparison of two stages as it stands in a report."""
+    """Return a comparison of two stages as in a report."""
     return {
         "comparisons": [row.to_dict() for row in comparisons.rows],
         "verdict": comparisons.verdict,
@@ -175,7 +175,7 @@ def comparison_document(comparisons: Comparisons) -> dict[str, Any]:
 
 
 def effect_sentence(stage: str, row: Comparison) -> str:
-    """Return what a stage does to a measure."""
+    """Return a sentence on the effect of a stage on a measure."""
     if row.delta is None or row.baseline_mean is None or row.system_mean is None:
         return f"{stage}: {row.measure} has no value both before and after it"
     interval = "" if row.ci is None else f" [{row.ci[0]:+.3f}, {row.ci[1]:+.3f}]"
@@ -215,7 +215,7 @@ def effect_of(
 
 
 def _later_stages(staged: Staged) -> str:
-    """Return what a reader may call all that comes after the retriever."""
+    """Return a name for the stages after the retriever."""
     later = [name for name in staged.line if name != RAW]
     timed = staged.calls is not None and "latency.rerank" in staged.calls.columns
     only = later == ["rerank"] or (not later and timed)
@@ -248,7 +248,7 @@ def steps_of(staged: Staged, cuts: Cuts) -> list[dict[str, Any]]:
     changes: dict[str, Comparisons] = {}
     before: str | None = None
     for name, scores in line.items():
-        # What a stage before the cut does not pass on, it has dropped.
+        # An item that a stage before the cut does not pass on was dropped.
         reached = name != FINAL or not used_depth(staged, [scores], depth.used).beyond_log
         cutoffs = {**fair, **(deep if reached else {})}
         measures = cells(cut_at(scores, staged.gold, cutoffs))

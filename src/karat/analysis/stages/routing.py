@@ -1,4 +1,4 @@
-"""What was done with each query before it was searched: routing, rewriting, entity linking."""
+"""Steps before the search: routing, rewriting, entity linking."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from karat.stats.distributions import clopper_pearson
 
 JOINED = "+"
 REWRITTEN = "rewritten"
-# So many queries that rewriting hurt are listed.
+# The number of queries hurt by rewriting to list.
 MOST = 5
 
 NO_CHOICE = (
@@ -73,7 +73,7 @@ def source_names(value: Any) -> Names:
 
 
 def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> dict[str, Any] | None:
-    """Return what the log tells of a router; None where neither calls nor hits have a source.
+    """Return the figures of a router; None if neither calls nor hits have a source.
 
     ``recall`` is one of the measures that the run was scored by, with a cut-off. ``n`` counts the
     queries of which both the chosen and the right source are known, ``left_out`` the others by
@@ -136,7 +136,7 @@ def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> dict
 
 
 def missing_for_routing(routing: Mapping[str, Any] | None) -> str | None:
-    """Return what would have to be there for a router to be judged."""
+    """Return the inputs that the evaluation of a router lacks."""
     if routing is None or not routing["chosen"]:
         return NO_CHOICE
     return None if routing["n"] else NO_RIGHT
@@ -292,7 +292,7 @@ def rewriting_of(
 
 
 def missing_for_rewriting(rewriting: Mapping[str, Any] | None) -> str | None:
-    """Return what would have to be logged for rewriting to be judged."""
+    """Return the log entries that the evaluation of rewriting lacks."""
     if rewriting is None:
         return NO_TEXTS
     return NO_LISTS if rewriting["comparisons"] is None else None

@@ -1,4 +1,4 @@
-"""What damage to ranked lists costs: hard negatives put in, items taken out, the order shuffled.
+"""The cost of damage to ranked lists: negatives inserted, items removed, order shuffled.
 
 Damage is done in ``edits``; ``lists`` has the lists before and after it. The front, the figures
 and the page are here.
@@ -81,11 +81,11 @@ Negatives = Mapping[str, Sequence[str]]
 
 
 class Stress(Analysis):
-    """What each kind of damage costs one or several systems."""
+    """The cost of each kind of damage to one or several systems."""
 
     @property
     def unmeasured(self) -> str | None:
-        """Why the result says nothing; None if anything was measured."""
+        """Why nothing was measured; None if anything was."""
         scenarios = [
             scenario for system in self.body["systems"] for scenario in system["scenarios"]
         ]
@@ -168,7 +168,7 @@ def stress(
 
 @dataclass(frozen=True, eq=False)
 class _StressTest:
-    """What is measured, on which queries, under which edits; ``source`` is that of negatives.
+    """The measures, queries and edits; ``source`` is that of negatives.
 
     ``mined`` holds negatives by the chunker of their corpus.
     """
@@ -239,7 +239,7 @@ def _stress_system(
 
 
 def _stress_lists(lists: ListSource, test: _StressTest, candidates: Negatives) -> dict[str, Any]:
-    """Return what every edit does to these lists, as plain data."""
+    """Return the effect of every edit on these lists, as plain data."""
     negatives: dict[str, list[str]] = {}
     unknown = 0
     if test.source is not None:
@@ -282,7 +282,7 @@ def _stress_lists(lists: ListSource, test: _StressTest, candidates: Negatives) -
 
 
 def touched_by(edit: Edit, edited: Mapping[str, EditedList]) -> dict[str, EditedList]:
-    """Return the lists that show something: not those into which no negative could be put."""
+    """Return the usable lists: those into which a negative could be put."""
     if not isinstance(edit, Insert):
         return dict(edited)
     return {name: result for name, result in edited.items() if result.placed}
@@ -312,7 +312,7 @@ def measure_edit(
     }
     scores: list[Scores] = []
     if remaining:
-        # What ranks a run has been decided: an edited list has the order that it was given.
+        # The order is fixed: an edited list keeps the order that it was given.
         gold = prepared_for(evaluation, list(remaining), order="rank")
         scores = [
             score(lists.run, gold, evaluation.measures, derived=True) for lists in (before, after)
@@ -391,7 +391,7 @@ def _fate(
 ) -> dict[str, Any]:
     """Return where the negatives ended: the shares of a query's, over the queries.
 
-    ``before`` is the share that stood in the top without being put there, ``returned`` the share
+    ``before`` is the share in the top without insertion, ``returned`` the share
     anywhere in the final list; ``mean_rank`` is that of the negatives returned.
     """
     top = top_of(measures)
@@ -424,7 +424,7 @@ def top_of(measures: Sequence[Measure]) -> int:
 
 
 _SOURCES = {OWN: "of the eval set", MINED: "mined by BM25, hence not judged"}
-# What an edit could not do, for one query and for more.
+# Incomplete edits, for one query and for more.
 _EVENTS = {
     "short": ("list is too short or lacks the gold", "lists are too short or lack the gold"),
     "gold_refused": ("negative is gold and stays out", "negatives are gold and stay out"),

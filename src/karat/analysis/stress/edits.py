@@ -1,7 +1,7 @@
-"""Damage done to a ranked list on purpose: items put in, taken out, mixed up, cut off.
+"""Edits that damage a ranked list: insert, drop, shuffle, truncate.
 
-Pure functions of one list. An edited list holds no item twice, keeps the order of what was not
-touched, and its scores fall wherever those of the list did.
+Pure functions of one list. An edited list holds no item twice, keeps the order of untouched
+items, and its scores fall where those of the list did.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class ListToEdit:
 
 @dataclass(frozen=True, slots=True)
 class EditedList:
-    """A list after an edit; ``changed`` says that it is another one than before.
+    """A list after an edit; ``changed`` is true if it differs from before.
 
-    ``placed`` are the negatives that were put in, of which ``moved`` stood in the list already.
+    ``placed`` are the negatives that were put in, of which ``moved`` were in the list already.
     ``short`` says that the edit could not be done in full, ``refused`` how many negatives were
     gold, and ``beyond`` how many stand at the end since the list does not reach their rank.
     """
@@ -57,7 +57,7 @@ class EditedList:
 
     @classmethod
     def of(cls, before: ListToEdit, entries: Sequence[ScoredItem], **facts: Any) -> EditedList:
-        """Return what became of a list."""
+        """Return the edited list."""
         old, new = ([item for item, _ in some] for some in (before.entries, entries))
         return cls(tuple(entries), changed=new != old, **facts)
 
@@ -69,10 +69,10 @@ class EditedList:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Put hard negatives at certain ranks, the hardest first; what stood there moves down.
+    """Put hard negatives at certain ranks, the hardest first; other items move down.
 
     A negative that is in the list already is moved, not doubled, and one that is gold is never
-    put in. Where the list is too short for a rank, the negative stands at its end.
+    put in. Where the list is too short for a rank, the negative goes to its end.
 
     >>> before = ListToEdit("q1", [("a", 0.9), ("b", 0.5)], negatives=["x", "b"])
     >>> Insert((1, 2)).apply(before).ids
@@ -111,7 +111,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Take the best items out, or the best ``gold`` item: the highest where grades are equal."""
+    """Remove the best items, or the best ``gold`` item: the highest where grades are equal."""
 
     count: int | Literal["gold"]
 
@@ -136,7 +136,7 @@ class Drop:
 class Shuffle:
     """Put the list in random order, by the seed and the query's id.
 
-    The scores stay where they are: what comes first has the best of them.
+    The scores stay in place: the first item has the best one.
     """
 
     seed: int = 0
@@ -222,7 +222,7 @@ def most_negatives(edits: Sequence[Edit]) -> int:
 
 
 def seed_of(seed: int, text: str) -> int:
-    """Return a seed for one thing of many, so that their order plays no role."""
+    """Return a seed for one thing of many, independent of their order."""
     return int.from_bytes(hashlib.sha256(f"{seed}\0{text}".encode()).digest()[:8])
 
 

@@ -32,7 +32,7 @@ from karat.retrieve.system import build_system
 from karat.retrieve.system_config import SystemConfig, run_digest
 
 CONFIG = "karat.yaml"
-# What a run may say of a hit that a corpus says of an item.
+# Facts that both a run and a corpus may have about an item.
 _OF_ITEMS = ("doc_id", "version", "source", "start", "end")
 _FROM_A_LOG = "a log cannot run its reranker again; the figure is computed from the list alone"
 _NO_ORDER = (
@@ -47,7 +47,7 @@ Grades = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, eq=False)
 class SearchedSystem:
-    """A configured system: what builds it, what it is asked, and where its log would be."""
+    """A configured system: its builder, its queries, and the path of its log."""
 
     config: SystemConfig
     context: BuildContext
@@ -58,7 +58,7 @@ class SearchedSystem:
 
 @dataclass(frozen=True, eq=False)
 class FinalLists:
-    """What came of some lists: a run in their order, the final items of each, and failures."""
+    """The outcome of some lists: a run in their order, the final items of each, and failures."""
 
     run: Run
     final: Mapping[str, Sequence[str]]
@@ -67,7 +67,7 @@ class FinalLists:
 
 @dataclass(frozen=True, eq=False)
 class ListSource:
-    """Lists that can be damaged: ``entries`` as they were, ``before`` what came of them.
+    """Lists that can be damaged: ``entries`` are the originals, ``before`` their outcome.
 
     ``about`` says how lists are made after damage, ``after`` makes them. ``failed`` names the
     queries that could not be asked, with the reason, ``missing`` counts those never asked.
@@ -238,7 +238,7 @@ def prepared_for(evaluation: Evaluation, query_ids: Sequence[str], **settings: A
     gold = replace(gold, frame=gold.frame.filter(chosen), query_ids=tuple(query_ids))
     if queries is not None:
         queries = replace(queries, frame=queries.frame.filter(chosen))
-    # A scenario may cut the lists: what it took out is what it is about.
+    # A scenario may cut the lists: the removed items are its point.
     conventions = evaluation.prepared.conventions
     conventions = replace(conventions, short_lists="complete", **settings)
     return prepare(gold, conventions, queries=queries, corpus=evaluation.corpus)
@@ -282,7 +282,7 @@ def sample(query_ids: Sequence[str], count: int | None, seed: int) -> list[str]:
 def own_negatives(gold: Gold) -> dict[str, list[str]]:
     """Return the items that the eval set itself says are not relevant: its hard negatives first.
 
-    Spans are no items, so a span of grade 0 cannot be put into a list.
+    Spans are not items, so a span of grade 0 cannot be put into a list.
     """
     frame = gold.frame.filter(pl.col("grade") <= 0)
     if "start" in frame.columns:
@@ -312,7 +312,7 @@ def ranked_lists(scores: Scores) -> dict[str, list[ScoredItem]]:
 def edited_run(run: Run, lists: ListsByQuery, corpus: Corpus | None) -> Run:
     """Return a run of other lists, in their order.
 
-    What the run said of a hit or a call it still says; the rest the corpus does.
+    Facts come from the run where it has them, else from the corpus.
     """
     rows = [
         (name, item, rank, score)

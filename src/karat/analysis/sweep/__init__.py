@@ -1,4 +1,4 @@
-"""How measures change with the cut-off k: the curve, its knee and area, headroom, what k costs.
+"""How measures change with the cut-off k: curve, knee, area, headroom and cost.
 
 ``curves`` measures one run; the front, the table, the page and the chart are here.
 """
@@ -71,7 +71,7 @@ def sweep(
 
     ``measures`` are written without a cut-off: ``["R", "nDCG"]``. ``ks`` are ranks, ``"1,3,5"``, or
     budgets, ``"500tok,1000tok"``. A curve is flat where no larger k adds more than ``flat`` of its
-    highest value. ``budget`` is what k costs: ``tokens`` (the default with a corpus), or the
+    highest value. ``budget`` is the cost of k: ``tokens`` (the default with a corpus), or the
     latency of a stage, ``latency.total``. A k beyond the end of the lists is not measured.
 
     >>> evaluation = karat.Evaluation("qrels.txt")
@@ -118,7 +118,7 @@ def sweep(
 
 
 def _parse_budget(text: str | None) -> Budget:
-    """Return what is to be shown as the cost of a k; of a latency, its median unless named."""
+    """Return the cost to show for each k; of a latency, its median unless named."""
     if text is None or text == TOKENS:
         return None if text is None else TOKENS
     family, _, stage = text.partition(".")
@@ -140,7 +140,7 @@ class Sweep(Analysis):
 
     @property
     def unmeasured(self) -> str | None:
-        """Why the result says nothing; None if anything was measured."""
+        """Why nothing was measured; None if anything was."""
         lines = [line for system in self.body["systems"] for line in system["measures"].values()]
         if any(point["mean"] is not None for line in lines for point in line["points"]):
             return super().unmeasured
@@ -148,7 +148,7 @@ class Sweep(Analysis):
 
 
 def _points(system: Document) -> Iterator[dict[str, Any]]:
-    """Yield every point of every curve, and what each k costs."""
+    """Yield every point of every curve, and the cost of each k."""
     groups = [(None, None, system["measures"])]
     for column, values in system["segments"].items():
         groups += [(column, value, lines) for value, lines in values.items()]
@@ -177,7 +177,7 @@ def _points(system: Document) -> Iterator[dict[str, Any]]:
 
 
 def sweep_page(results: Document) -> Page:
-    """Return the page: each curve as a table with its knee, then segments and what k costs."""
+    """Return the page: each curve as a table with its knee, then segments and the cost of k."""
     systems = results["systems"]
     measures = list(systems[0]["measures"])
     sections = [curve_section(name, systems) for name in measures]
@@ -225,7 +225,7 @@ def curve_section(name: str, systems: Sequence[Document]) -> Section:
     grid: Grid = [["k", *names, *(heads[place] for place in with_headroom), "ceiling"]]
     for points in zip(*(line["points"] for line in lines), strict=True):
         headroom = [figure(points[place]["headroom"]) for place in with_headroom]
-        # A ceiling of 1 goes without saying.
+        # A ceiling of 1 is not shown.
         known = [point["ceiling"] for point in points if point["ceiling"] not in (None, 0.0, 1.0)]
         ceiling = number_range(figure(min(known)), figure(max(known))) if known else ""
         grid.append([str(points[0]["k"]), *map(measured, points), *headroom, ceiling])
@@ -310,7 +310,7 @@ def sweep_chart(document: Document) -> Spec:
     """Return measures over k: a panel each, a line per system with its band; below, what k costs.
 
     To the right, a column of panels for each system and segment column. The point from which
-    a line is flat is ringed; what lies beyond a log is not drawn.
+    a line is flat is ringed; points beyond a log are not drawn.
     """
     # Where every list is empty, a latency has no place on the axis.
     rows = [row for row in _chart_rows(document["systems"]) if row["place"]]

@@ -1,4 +1,4 @@
-"""The curves of one run: measures at several cut-offs, their knees and areas, and what k costs."""
+"""The curves of one run: measures at several cut-offs, their knees, areas and costs."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ MOST_KS = 200
 # The curves and cut-offs of a sweep that names none.
 DEFAULT_MEASURES = ("R", "nDCG")
 DEFAULT_KS = (1, 3, 5, 10, 20)
-# What a larger k may still add, as a share of the curve's highest value.
+# The most that a larger k may add to a flat curve, as a share of its highest value.
 FLAT = 0.02
 TOKENS: Literal["tokens"] = "tokens"
-# What a cut-off costs: tokens, or the latency of a stage.
+# The cost of a cut-off: tokens, or the latency of a stage.
 Budget = Measure | Literal["tokens"] | None
 
 Better = Literal["higher", "lower", "none"]
 
-# Commas and blanks that stand outside of brackets.
+# Commas and blanks outside brackets.
 _BETWEEN = re.compile(r"[\s,]+(?![^({]*[)}])")
 # Two points are a line: whether it has flattened takes a third.
 _FEWEST = 3
@@ -245,8 +245,8 @@ def _line(
 ) -> dict[str, Any]:
     """Return one curve over the marked queries: its points, knee and area.
 
-    ``beyond_log`` says that the lists end before a cut-off. ``headroom`` is what the measure
-    would gain if the gold that the run has stood at the top.
+    ``beyond_log`` says that the lists end before a cut-off. ``headroom`` is the measure's gain
+    if all gold of the run ranked at the top.
     """
     points = []
     for k, measure in curve.at.items():
@@ -316,9 +316,9 @@ def _with_areas(
 
 
 def best_values(staged: Staged, curves: Sequence[Curve], ks: Sequence[K]) -> dict[str, Values]:
-    """Return each query's value at these cut-offs if all gold in its lists stood at the top.
+    """Return each query's value at these cut-offs if all gold in its lists ranked first.
 
-    The lists are those of the retriever, before anything was taken out, and the final ones.
+    The lists are those of the retriever, before filters, and the final ones.
     Measures that another order cannot raise, or cannot be computed for, are left out.
     """
     raw, final = staged.raw.trace, staged.final.trace
