@@ -131,7 +131,7 @@ def test_lines_move_what_counts_as_a_miss(files, karat):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("-k", "0"), "-k is '0'; it is a whole number from 1"),
+        (("-k", "0"), "-k is '0'; give a whole number from 1"),
         (("-k", "ten"), "-k is 'ten'"),
         (("--line", "mis=3"), "did you mean miss?"),
         (("-m", "latency.total.p50"), "latency.total.p50"),

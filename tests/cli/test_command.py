@@ -81,7 +81,7 @@ def test_values_have_the_type_of_their_annotation():
     [
         ([], "--name is missing; see karat greet --help"),
         (["--name", "a", "--name", "b"], "--name is given twice; it takes one value"),
-        (["--name", "a", "-n", "6"], "--times is '6'; it is a whole number from 1 to 5, or all"),
+        (["--name", "a", "-n", "6"], "--times is '6'; give a whole number from 1 to 5, or all"),
         (["--name", "a", "-n", "two"], "--times is 'two'"),
         (["--name", "a", "--share", "1.5"], "--share is '1.5'; a number from 0 to 1 is expected"),
         (["--name", "a", "--share", "nan"], "--share is 'nan'"),

@@ -87,7 +87,7 @@ def test_places_that_cannot_be_used_are_refused(run, tmp_path):
     (tmp_path / "folder" / "karat.yaml").mkdir(parents=True)
     refused = run("init", "first", str(tmp_path / "folder"))
     assert refused.code == 2
-    assert f"{tmp_path / 'folder' / 'karat.yaml'} is no file" in refused.err
+    assert f"{tmp_path / 'folder' / 'karat.yaml'} is not a file" in refused.err
     assert [one.name for one in (tmp_path / "folder").iterdir()] == ["karat.yaml"]
     assert "has no name" in run("init", "first", " ").err
 
@@ -151,7 +151,7 @@ def test_what_is_no_file_is_neither_read_nor_written_through(spawn, tmp_path, st
         (place / "karat.yaml").symlink_to(tmp_path / "elsewhere.yaml")
     refused = spawn("init", "first", str(place), *force)
     assert refused.code == 2
-    assert f"{place / 'karat.yaml'} is no file" in refused.err
+    assert f"{place / 'karat.yaml'} is not a file" in refused.err
     assert everything(tmp_path) == ["d", "d/karat.yaml"]
 
 

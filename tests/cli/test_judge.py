@@ -250,7 +250,10 @@ def test_the_key_of_the_environment_is_used_and_never_shown(pool, run, monkeypat
         (("--url", "http://127.0.0.1:1", "--model", "m", "--retries", "x"), "--retries is 'x'"),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--concurrency", "0"), "--concurrency"),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--price-in", "1"), "go together"),
-        (("--url", "http://127.0.0.1:1", "--model", "m", "--body", "[1]"), "--body is no JSON obj"),
+        (
+            ("--url", "http://127.0.0.1:1", "--model", "m", "--body", "[1]"),
+            "--body is not a JSON obj",
+        ),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--body", "{x"), "--body is not valid J"),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--key-env", "NOPE"), "names NOPE, which"),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--key-env="), "--key-env is empty; name"),

@@ -180,7 +180,7 @@ def test_a_run_from_standard_input(spawn, files):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--depth", "0"), "--depth is '0'; it is a whole number"),
+        (("--depth", "0"), "--depth is '0'; give a whole number"),
         (("--depth", "ten"), "--depth is 'ten'"),
         (("--sample", "-1"), "--sample is '-1'"),
         (("--seed", "x"), "seed is 'x'"),

@@ -173,7 +173,7 @@ def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(place):
         ("x: bm25", "a mapping is expected"),
         ("x: {retriever: bm25, stemmer: klingon}", "unknown stemmer 'klingon'"),
         ("x: {retriever: bm25, stopwords: klingon}", "stopwords: no list for 'klingon'"),
-        ("x: {retriever: fuse, of: [x]}", "made of itself"),
+        ("x: {retriever: fuse, of: [x]}", "contains itself"),
         ("x: {retriever: fuse, of: [nothing]}", "unknown retriever 'nothing'"),
         ("x: {retriever: bm25, aliases: nowhere.yaml}", "nowhere.yaml: no such file"),
     ],

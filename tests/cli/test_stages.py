@@ -249,8 +249,8 @@ def test_a_log_may_come_from_standard_input(desk, spawn):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("-k", "0"), "-k is '0'; it is a whole number from 1"),
-        (("--depth", "ten"), "--depth is 'ten'; it is a whole number from 1"),
+        (("-k", "0"), "-k is '0'; give a whole number from 1"),
+        (("--depth", "ten"), "--depth is 'ten'; give a whole number from 1"),
         (("-m", "ndgc@5"), "did you mean nDCG?"),
         (("--by", "langage"), "did you mean language?"),
         (("-o", "out.csv"), "output 'out.csv': use .json, .md"),

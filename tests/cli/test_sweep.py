@@ -158,9 +158,9 @@ def test_nothing_is_loaded_to_draw_where_nothing_is_drawn(files):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--k", "0"], "k is '0'; it is a whole number above 0, or a budget such as 500tok"),
-        (["--k=-1"], "k is '-1'; it is a whole number above 0"),
-        (["--k", "1.5"], "k is '1.5'; it is a whole number above 0"),
+        (["--k", "0"], "k is '0'; give a whole number above 0, or a budget such as 500tok"),
+        (["--k=-1"], "k is '-1'; give a whole number above 0"),
+        (["--k", "1.5"], "k is '1.5'; give a whole number above 0"),
         (["--k", "5,500tok"], "k mixes ranks and budgets of tokens"),
         (["--k", ""], "k has 0 cut-offs; name 1 to 200"),
         (["-m", "R@5"], "'R@5' has a cut-off; write R, and --k 5"),
@@ -171,7 +171,7 @@ def test_nothing_is_loaded_to_draw_where_nothing_is_drawn(files):
         (["--k", "100tok"], "a cut-off of 100 tokens needs item token counts or texts"),
         (["--budget", "tokens"], "--budget tokens needs item token counts or texts"),
         (["--budget", "latency.total"], "latency.total is not in the run; it logs no latency"),
-        (["--budget", "money"], "--budget is 'money'; it is tokens, or the latency of a stage"),
+        (["--budget", "money"], "--budget is 'money'; give tokens, or the latency of a stage"),
         (["--budget", "tokens", "--k", "9tok"], "the cut-offs are budgets of tokens already"),
         (["--flat", "2"], "--flat is '2'; a number from 0 to 0.99 is expected"),
         (["--flat", "nan"], "--flat is 'nan'"),

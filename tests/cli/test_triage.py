@@ -501,9 +501,9 @@ def test_measures_of_texts_and_of_tokens_have_what_they_need(run, world):
     [
         (("--query", "q22"), "unknown query 'q22'; did you mean q2?"),
         (("--query", "zebra"), "unknown query 'zebra'; known: q1, q2, q3"),
-        (("--worst", "0"), "--worst is '0'; it is a whole number from 1 to 1,000,000"),
-        (("--worst", "many"), "--worst is 'many'; it is a whole number from 1 to 1,000,000"),
-        (("--worst", "-3"), "--worst is '-3'; it is a whole number from 1 to 1,000,000"),
+        (("--worst", "0"), "--worst is '0'; give a whole number from 1 to 1,000,000"),
+        (("--worst", "many"), "--worst is 'many'; give a whole number from 1 to 1,000,000"),
+        (("--worst", "-3"), "--worst is '-3'; give a whole number from 1 to 1,000,000"),
         (("run.jsonl",), "triage takes one run, not 2"),
         (("-m", "R@5,P@5"), "one measure selects the bad queries, not 2"),
         (("-m", "ndgc@5"), "did you mean nDCG?"),

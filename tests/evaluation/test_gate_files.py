@@ -243,7 +243,7 @@ def test_the_courses_layout_knows_the_other_retrieval_metrics():
         ("- R@5 >= ٠.٥", "'٠.٥' in 'R@5 >= ٠.٥' is not a number"),
         ("- R@5 >= 1e999", "gate 1: the gate on R@5 has the limit inf; give a number"),
         ("- {measure: R@5, min: 0.5, by: null}", "gates.yaml:1: gate 1: by is empty; it must be"),
-        ("- measure: R@5\n  min: 0.5\n  values:", "gates.yaml:3: gate 1: values is nothing"),
+        ("- measure: R@5\n  min: 0.5\n  values:", "gates.yaml:3: gate 1: values is empty"),
         ("- {measure: R@5, min: 0.5, strict: null}", "strict is empty; it must be true or false"),
         ("- R@5 [=pt] >= 0.9", "cannot read the segment"),
         ("- R@5 [language=] >= 0.9", "cannot read the segment"),
@@ -282,8 +282,8 @@ def test_a_gate_that_cannot_be_meant_is_refused_in_one_line(tmp_path, text, told
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("- {measure: R@5, min: 0.9, min: 0.8}", "gates.yaml:1: the key 'min' is there twice"),
-        ("- a: 1\n  a: 2", "gates.yaml:2: the key 'a' is there twice"),
+        ("- {measure: R@5, min: 0.9, min: 0.8}", "gates.yaml:1: the key 'min' occurs twice"),
+        ("- a: 1\n  a: 2", "gates.yaml:2: the key 'a' occurs twice"),
         ("- {measure: R@5", "gates.yaml:1: is not valid YAML"),
         ("- a\n\t- b", "gates.yaml:2: is not valid YAML"),
         ("- a\n---\n- b", "is not valid YAML: but found another document"),

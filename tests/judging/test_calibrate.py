@@ -166,7 +166,7 @@ def test_people_who_say_one_thing_only_leave_a_rate_unknown(grade, rate):
     judge, _ = cells(10, 10, 10, 10)
     found = calibrate(labels_of(judge), gold_of(dict.fromkeys(judge, grade))).to_dict()
     assert found[rate] == {"value": None, "ci": None, "n": 0, "few": True}
-    assert f"its {rate} is not known" in found["corrected"]["because"]
+    assert f"its {rate} is unknown" in found["corrected"]["because"]
 
 
 def test_few_labels_of_a_class_are_marked():

@@ -113,7 +113,7 @@ def test_what_passes_is_tried_again_and_what_does_not_is_not(tmp_path, quick):
     assert [line.get("error") for line in lines if "error" in line] == [
         "the endpoint answered 429: for ever",
         "the endpoint answered 500: broken",
-        "the answer is no JSON: prose",
+        "the answer is not JSON: prose",
     ]
     assert not any("grade" in line or "rationale" in line for line in lines if "error" in line)
     document = done.to_dict()

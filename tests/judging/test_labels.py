@@ -172,7 +172,7 @@ def test_one_of_several_raters_is_taken_by_name(tmp_path):
         (GOOD | {"error": "why"}, "has grade and error; keep one"),
         (GOOD | {"relevance": 2}, "has grade and relevance; keep one"),
         (GOOD | {"grade": None, "error": 5}, "error is not text; the reason is expected"),
-        (GOOD | {"grade": None, "error": " "}, "error is no text"),
+        (GOOD | {"grade": None, "error": " "}, "error is not text"),
         (GOOD | {"item_id": None}, "item_id is null; ids are text or whole numbers"),
         (GOOD | {"chunk_id": "d2"}, "item_id is 'd1' and chunk_id is 'd2'; a pair is of one item"),
         (GOOD | {"item_id": 7, "chunk_id": "8"}, "item_id is '7' and chunk_id is '8'; a pair is"),

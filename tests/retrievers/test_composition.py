@@ -271,7 +271,7 @@ two: {retriever: fuse, of: [bm25, bow], k: 3, weights: [2, 1]}
             4,
             "system 'a' contains itself: a → b → a",
         ),
-        ("bm25: {retriever: bm25}\na: {retriever: a, k: 5}", 5, "system 'a' is made of itself"),
+        ("bm25: {retriever: bm25}\na: {retriever: a, k: 5}", 5, "system 'a' contains itself"),
         ("a: {retriever: fuse, of: [a, bm25]}", 4, "system 'a' contains itself: a → a"),
         (
             "a: {retriever: route, of: {x: {retriever: fuse, of: [a]}}, column: area}",

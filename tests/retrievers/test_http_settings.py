@@ -39,8 +39,8 @@ def refused(yaml, **environment):
             "k.yaml:4: unknown key 'hit' in 'retriever: http'; did you mean hits?",
         ),
         ("body: {}", "url is missing"),
-        ("url: http:///s", "k.yaml:3: url: http:///s is no address"),
-        ("url: http://x:99999/s", "k.yaml:3: url: http://x:99999/s is no address"),
+        ("url: http:///s", "k.yaml:3: url: http:///s is not an address"),
+        ("url: http://x:99999/s", "k.yaml:3: url: http://x:99999/s is not an address"),
         ("url: http://{query}.org/s", "has a placeholder in its host"),
         ("url: 'http://[::1/s'", "k.yaml:3: url is 'http://[::1/s'; it must be the address"),
     ],
@@ -115,7 +115,7 @@ def test_secrets_come_from_the_environment_wherever_they_stand():
 def test_a_url_from_the_environment_that_is_none_is_refused_without_being_shown():
     for wrong in ("ftp://s3cr3t", "s3cr3t:8000", "http://s3cr3t:99999"):
         told = refused("retriever: http\nurl: ${SERVICE}/s", SERVICE=wrong)
-        assert "url: ${SERVICE}/s is no address" in told
+        assert "url: ${SERVICE}/s is not an address" in told
         assert "s3cr3t" not in told
 
 

@@ -456,7 +456,7 @@ t2:
         ("t2: {quality: {fusion: rank}}", ("t2.quality.fusion is 'rank'", "mapping")),
         ("t2: {k_retrieval: 0}", ("k_retrieval is 0", "from 1")),
         ("[1, 2]", ("mapping of settings",)),
-        ("t2: {a: 1, a: 2}", ("'a' is there twice",)),
+        ("t2: {a: 1, a: 2}", ("'a' occurs twice",)),
         ("t2: [", ("not valid YAML",)),
         ("", ("empty",)),
     ],

@@ -151,7 +151,7 @@ def test_aliases_are_read_from_a_yaml_file(tmp_path):
         ("cuda: x\nllm: [a]\n", r"aliases\.yaml:2: llm stands for \['a'\]; text is expected"),
         ("cuda: x\nllm:\n", r"aliases\.yaml:2: llm stands for nothing; text is expected"),
         ("cuda: 5\n", r"aliases\.yaml:1: cuda stands for 5"),
-        ("cuda: x\ncuda: y\n", "'cuda' is there twice"),
+        ("cuda: x\ncuda: y\n", "'cuda' occurs twice"),
         ("", "is empty"),
     ],
 )
