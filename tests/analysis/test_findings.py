@@ -257,7 +257,7 @@ def test_a_ceiling_below_the_line_is_named():
 def test_fewer_places_are_no_advice_where_gold_stands_in_the_last_one():
     found = with_gold(100, 1).change(everywhere([5]), 100).change(nowhere, 10).findings()
     one = finding(found, "distractors")
-    assert "a smaller k" not in one.sentence
+    assert "only a smaller k" not in one.sentence
     assert one.look_at.startswith("the scoring or the reranking")
 
 
