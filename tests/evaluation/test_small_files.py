@@ -146,9 +146,12 @@ def plain_files(folder: Path) -> tuple[Path, Path]:
 def test_plain_files_take_the_fast_path(tmp_path, monkeypatch):
     taken = []
     score = small_files.score_small
-    monkeypatch.setattr(
-        evaluation_module, "score_small", lambda *given: taken.append(score(*given)) or taken[-1]
-    )
+
+    def recorded(*inputs, **limits):
+        taken.append(score(*inputs, **limits))
+        return taken[-1]
+
+    monkeypatch.setattr(evaluation_module, "score_small", recorded)
     paths = plain_files(tmp_path)
     assert outcome(*paths) == careful(*paths)
     assert taken[0] is not None
