@@ -180,6 +180,7 @@ def test_unknown_formats_are_answered_with_the_nearest(tmp_path: Path) -> None:
         ('{"q": {"d": "high"}}', "grade is 'high'; a judgment needs a finite grade"),
         ('{"q": {"d": "\\ud800"}}', "holds half of a surrogate pair"),
         ('{"q": {"d": 1}', "j.json:1: not valid JSON"),
+        ('{"q": "a\nb"}', "Invalid control character at column 9"),
         ('{"": {"d": 1}}', "query_id is empty"),
         ('{"q": 1}', "query 'q' holds 1; give a dict or a list of its items"),
         ("{}", "expected an object of {query: {item: number}}"),

@@ -121,7 +121,8 @@ WORD = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs", "Cc", "Z"]), min_size=1, max_size=6
 )
 ROW = st.tuples(
-    WORD.filter(lambda word: not word.startswith("#")),
+    # A comment, and the byte order mark of the file, are no part of a row.
+    WORD.filter(lambda word: not word.startswith(("#", "\ufeff"))),
     st.just("Q0"),
     WORD,
     st.integers(-5, 10**6).map(str),
@@ -139,6 +140,16 @@ def test_the_fast_way_agrees_with_the_careful_way(rows: list[tuple[str, ...]]) -
     slow = pl.concat(read_fields(in_memory(data), RUN, careful=True))
     assert quick.equals(slow)
     assert quick["score"].to_list() == [float(row[4]) for row in rows]
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_byte_order_mark_amid_a_file_is_part_of_an_id(tmp_path: Path, end: str) -> None:
+    # A last line without its end is a chunk of its own.
+    lines = f"q1 Q0 d1 1 2.5 tag\n\ufeffq2 Q0 d1 1 0.5 tag{end}"
+    assert read_run(put(tmp_path, lines)).hits["query_id"].to_list() == ["q1", "\ufeffq2"]
+    rows = f"query_id,item_id,score\nq1,d1,2.5\n\ufeffq2,d1,0.5{end}"
+    table = read_run(put(tmp_path, rows, "run.csv"))
+    assert table.hits["query_id"].to_list() == ["q1", "\ufeffq2"]
 
 
 @given(st.binary(max_size=60) | st.text("q d1.\t\r\n#-e", max_size=60).map(str.encode))

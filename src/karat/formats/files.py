@@ -50,7 +50,7 @@ _PACKINGS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
 # Suffixes that are not part of the name of a run.
 _LAYOUTS = {".trec", ".txt", ".run", ".tsv", ".csv", ".jsonl", ".json", ".parquet"}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_BOM = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The errors that unpacking damaged bytes raises.
 _UNPACK_ERRORS = (zlib.error, gzip.BadGzipFile, zstd.ZstdError)
 _CUT_OFF = "the file ends early: the compressed data is cut off; copy or write it again"
@@ -212,7 +212,7 @@ class Input:
                 while piece := stream.read(size):
                     if not total and piece.startswith(_UTF16):
                         raise InputError("is UTF-16 text; save it as UTF-8", where=self.name)
-                    content = piece if total else piece.removeprefix(_BOM)
+                    content = piece if total else piece.removeprefix(BYTE_ORDER_MARK)
                     total += len(piece)
                     # Compared with the bytes read so far, so that a bomb is noticed early.
                     if stream is not file and total > MAX_UNPACKED.bytes(file.tell()):

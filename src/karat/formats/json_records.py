@@ -129,7 +129,8 @@ def parse_json(text: str, where: str, line: int | None) -> Any:
     except json.JSONDecodeError as error:
         expected = "one JSON value" if line is None else "one object per line"
         line = line or error.lineno
-        problem = f"not valid JSON: {error.msg} at column {error.colno}; {expected} is expected"
+        what = error.msg.removesuffix(" at")
+        problem = f"not valid JSON: {what} at column {error.colno}; {expected} is expected"
     except UnicodeEncodeError:
         problem = "holds half of a surrogate pair (\\ud800 to \\udfff); write whole characters"
     except RecursionError:

@@ -34,6 +34,7 @@ from karat.formats.blocks import StreamedRun, memory_budget
 from karat.formats.evalset import JudgedQuery, gold_of, no_gold_error, parse_relevant
 from karat.formats.field_mapping import explaining
 from karat.formats.files import (
+    BYTE_ORDER_MARK,
     MAX_LINE,
     MAX_UNPACKED,
     PACKED,
@@ -158,6 +159,9 @@ def _csv_batches(file: Input, separator: str) -> Iterator[Batch]:
             if not names:
                 # Polars would take minutes for a table of too many columns.
                 check_columns(piece.split(b"\n", 1)[0].count(separator.encode()) + 1, 1, file.name)
+            elif piece.startswith(BYTE_ORDER_MARK):
+                # It is part of a value here, and Polars drops the first one.
+                piece = BYTE_ORDER_MARK + piece
             batch = pl.read_csv(
                 piece,
                 separator=separator,

@@ -21,7 +21,7 @@ from karat.data.columns import Duplicates, join_spans, split_spans
 from karat.data.tables import Gold, Queries, Run, with_ranks, with_scores
 from karat.errors import InputError
 from karat.formats.blocks import StreamedRun
-from karat.formats.files import Input, decode, parse_ahead, write_frame
+from karat.formats.files import BYTE_ORDER_MARK, Input, decode, parse_ahead, write_frame
 from karat.formats.registry import Head, Kind
 
 _NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
@@ -169,6 +169,9 @@ def parse_regular(chunk: bytes, fields: LineFields) -> pl.DataFrame | None:
         return None
     # Looking for one byte is ten times as fast as looking for two.
     if b"#" in chunk and (chunk[:1] == b"#" or b"\n#" in chunk):
+        return None
+    # A file's own is gone already; this one is part of an id, and Polars would drop it.
+    if chunk.startswith(BYTE_ORDER_MARK):
         return None
     blank = np.frombuffer(chunk, np.uint8) <= ord(" ")
     if blank[0] or (blank[1:] & blank[:-1]).any():
