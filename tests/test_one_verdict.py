@@ -285,3 +285,69 @@ def test_python_writes_every_form_that_the_command_line_writes(folder, capfd):
         without.save("memory:c.json")
     with pytest.raises(karat.UsageError, match="misses"):
         karat.report(evaluation, "old.trec", forms=["miss"])
+
+
+@pytest.mark.parametrize(("allowed", "verdict", "code"), [(0.5, "better", 0), (0.05, None, 3)])
+def test_a_run_with_too_many_failed_calls_is_judged_nowhere(folder, capfd, allowed, verdict, code):
+    """3 of 30 calls failed: a tenth, where the log allows half or a twentieth."""
+    with Path("new.jsonl").open("w") as file:
+        for at in range(N):
+            found = enumerate(items("new", at), 1)
+            hits = [{"rank": rank, "chunk_id": item} for rank, item in found]
+            outcome = {"topk": [], "error": "timeout"} if at < 3 else {"topk": hits}
+            row = {"query_id": f"q{at:02}", "system": "new", "max_failures": allowed, **outcome}
+            file.write(json.dumps(row) + "\n")
+    runs, settings = ["old.trec", "new.jsonl"], {"order": "rank"}
+    words = ["--gold", "qrels.txt", "-m", "RR", "--set", "order=rank", "--json"]
+    assert main(["compare", *runs, *words]) == code
+    report = json.loads(capfd.readouterr().out)
+    assert report["verdict"] == (verdict or "unmeasurable")
+    compared = karat.compare(runs, "qrels.txt", "RR", settings=settings)
+    gating = karat.gate("new.jsonl", "RR >= 0.5", gold="qrels.txt")
+    assert (compared.verdict, gating.verdict) == (
+        (verdict, "pass") if verdict else ("unmeasurable", "unmeasurable")
+    )
+    plugin = Karat(Lines())
+    for call in (
+        lambda: plugin.no_regression(runs, "qrels.txt", "RR", settings=settings),
+        lambda: plugin.gate("new.jsonl", "RR >= 0.5", gold="qrels.txt"),
+    ):
+        if verdict:
+            call()
+        else:
+            with pytest.raises(pytest.fail.Exception, match="new: too many calls failed"):
+                call()
+
+
+def test_python_reads_a_history_as_the_command_does(folder, capfd):
+    for name in ("old", "new", "old"):
+        words = [f"{name}.trec", "--gold", "qrels.txt", "-m", "RR", "--save", "--store", "s.db"]
+        assert main(["eval", *words, "--quiet"]) == 0
+    capfd.readouterr()
+    assert main(["history", "--store", "s.db", "--trend", "RR", "--limit", "1", "--json"]) == 0
+    printed = json.loads(capfd.readouterr().out)
+    assert [point["system"] for point in printed["points"]] == ["new", "old"]
+    with Store.open("s.db") as store:
+        points = [point.document() for point in store.trend("RR", limit=1)]
+        assert points == printed["points"]
+        assert len(store.trend("RR")) == 3
+
+
+def test_python_triages_as_the_command_does(folder, capfd):
+    with Path("corpus.jsonl").open("w") as file:
+        for at in range(N):
+            for name in "abxyz":
+                text = f"answer {name} to question {at}"
+                file.write(json.dumps({"item_id": f"{name}{at}", "text": text}) + "\n")
+    words = ["--gold", "qrels.txt", "--queries", "queries.jsonl", "--corpus", "corpus.jsonl"]
+    assert main(["triage", "new.trec", *words, "--worst", "2", "--json"]) == 0
+    printed = json.loads(capfd.readouterr().out)
+    inputs = {"queries": "queries.jsonl", "corpus": "corpus.jsonl"}
+    indexed = karat.Evaluation("qrels.txt", index_cache=Path(".karat"), **inputs)
+    document = json.loads(json.dumps(karat.triage(indexed, "new.trec", worst=2).to_dict()))
+    for query in printed["queries"]:
+        # Only the command knows how it was given.
+        del query["reproduce"]
+    assert document == printed
+    plain = karat.triage(karat.Evaluation("qrels.txt", **inputs), "new.trec", worst=2)
+    assert "index_cache" in plain.to_dict()["bm25"]["lacks"]

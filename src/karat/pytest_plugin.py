@@ -22,6 +22,7 @@ _WORDS = {
     "unmeasurable": "CANNOT BE JUDGED",
     "skipped": "SKIPPED",
 }
+_PARTIAL = f"{_WORDS['unmeasurable']}  {{}}: too many calls failed"
 _COLOURS = {"FAIL": "red", "WORSE": "red", "CANNOT BE JUDGED": "yellow", "UNCLEAR": "yellow"}
 
 
@@ -42,6 +43,8 @@ class Karat:
     def gate(self, measured: Any, gates: Gates, **inputs: Any) -> Gating:
         """Fail the test unless all gates pass; one that cannot be judged does not pass.
 
+        Nor does a run of which more calls failed than its log allows.
+
         ``measured`` is a run, which needs its ``gold``, or scores made before. ``gates`` is a
         line such as ``R@5 >= 0.9``, a mapping, several of them, or the name of a gate file.
         ``inputs`` are those of ``karat.gate``, such as ``gold`` and ``queries``.
@@ -54,6 +57,9 @@ class Karat:
             (f"{_WORDS[result.verdict]}  {result.system}: {result.because}", result.verdict)
             for result in gating.results
         ]
+        if gating.partial:
+            name = next(result.system for result in gating.results)
+            lines.append((_PARTIAL.format(name), "unmeasurable"))
         self._lines.report([(line, verdict != "pass") for line, verdict in lines], "gate")
         return gating
 
@@ -71,14 +77,14 @@ class Karat:
         ``options`` are those of ``karat.compare``, such as ``primary`` and ``margin``; with
         ``no_regression="all"`` no measure may get worse by more than the margin. What is
         unclear passes, unless ``require_verdict`` says otherwise; a primary measure without any
-        value does not pass.
+        value does not pass, nor a run of which more calls failed than its log allows.
         """
         __tracebackhide__ = True
         from karat.evaluation.api import compare
 
         comparisons = compare(runs, gold, measures, **options)
         unmeasured = {(row.baseline, row.system) for row in comparisons.unmeasured}
-        lines = []
+        lines = [(_PARTIAL.format(name), True) for name in comparisons.partial]
         for decision in comparisons.decisions:
             pair = f"{decision.system} against {decision.baseline}"
             reasons = [decision.because, *(caution.because for caution in decision.cautions)]

@@ -81,6 +81,7 @@ def triage(
 ) -> Triage:
     """Show the ``worst`` queries of a run by a measure, or those of some ids.
 
+    An evaluation with an ``index_cache`` shows BM25's list and the texts of its corpus file.
     Without ``measure`` the first of the evaluation counts. ``commands`` gives the shell commands
     that show and ask a query again, by its id and what the run's log says about itself.
 
@@ -113,6 +114,11 @@ def triage(
     rows = inspector.chosen(query_ids) if query_ids else inspector.worst(worst)
     texts = {row: text for row in rows if (text := inspector.text(row)) is not None}
     bm25, lacks = bm25_lists(index, staged.gold, texts, BM25_DEPTH)
+    if index is None and evaluation.corpus is not None:
+        lacks = (
+            "BM25's list and the items' texts need an index of the corpus file: give"
+            ' karat.Evaluation(…, index_cache=Path(".karat"))'
+        )
     meta, stages = staged.final.meta, {**staged.line, **staged.beside}
     body = {
         "measure": str(chosen),

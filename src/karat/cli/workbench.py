@@ -36,13 +36,13 @@ def history(
         raise UsageError("--trend and --show exclude each other; give one of them")
     if tag_as is not None and show is None:
         raise UsageError("--tag-as needs --show with the id of the evaluation that gets the tag")
-    from karat.reports.history import latest, show_evaluations, show_trend
+    from karat.reports.history import show_evaluations, show_trend
 
     with karat.Store.open(store) as opened:
         if show is not None:
             return _show_one(opened, show, system, tag_as, as_json=as_json)
         if trend is not None:
-            points = latest(opened.trend(trend, system=system, tag=tag), limit)
+            points = opened.trend(trend, system=system, tag=tag, limit=limit)
             if not points:
                 raise opened.no_match(system=system, tag=tag)
             if as_json:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -63,7 +63,8 @@ class Comparisons(Result):
 
     ``primary`` says which measure decides, and who chose it. ``overlaps`` and ``moved`` hold plain
     data: how alike two systems' lists are, and the queries that a system answers better or worse
-    than its baseline, the largest changes first.
+    than its baseline, the largest changes first. ``partial`` names the systems of which too many
+    calls failed: with one of them the verdict is "unmeasurable".
 
     >>> compared = karat.compare(["bm25.trec", "dense.jsonl"], "qrels.txt", ["nDCG@5", "RR"])
     >>> compared.verdict, round(compared.of("dense").delta, 3)
@@ -78,6 +79,7 @@ class Comparisons(Result):
     moved: tuple[Mapping[str, Any], ...] = ()
     reversals: tuple[str, ...] = ()
     replicates: Mapping[str, int] = field(default_factory=dict)
+    partial: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as it stands in a report."""
@@ -112,8 +114,10 @@ class Comparisons(Result):
         return Page("Comparison", verdict_sentences(results), blocks)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Verdict | Literal["unmeasurable"]:
         """Return one word for all systems: the worst, unless all agree."""
+        if self.partial:
+            return "unmeasurable"
         verdicts = [decision.verdict for decision in self.decisions]
         if "worse" in verdicts:
             return "worse"
@@ -204,6 +208,7 @@ def compare_scores(
         ),
         reversals=tuple(reversals_in(rows, conventions.alpha)),
         replicates={system.name: len(system.runs) for system in systems if len(system.runs) > 1},
+        partial=tuple(system.name for system in systems if any(run.partial for run in system.runs)),
     )
 
 

@@ -139,12 +139,14 @@ class Gating(Result):
     ``blocking`` is the chance that at least one gate blocks a system: one whose true values lie
     exactly on every limit (``at_limits``), and one whose true values are those measured
     (``as_measured``). Gates that cannot be judged or reached do not count; None where no other is.
-    ``left_out`` names what a gate file asks for that is not about retrieval.
+    ``left_out`` names what a gate file asks for that is not about retrieval. A ``partial`` run, of
+    which too many calls failed, cannot be judged as a whole.
     """
 
     results: tuple[GateResult, ...]
     blocking: Mapping[str, float] | None
     left_out: tuple[str, ...] = ()
+    partial: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the gates as they stand in a report."""
@@ -170,6 +172,8 @@ class Gating(Result):
     @property
     def verdict(self) -> GateVerdict:
         """Return the worst of all gates: ``fail``, else ``unmeasurable``, ``skipped``, ``pass``."""
+        if self.partial:
+            return "unmeasurable"
         verdicts = {result.verdict for result in self.results}
         worst: tuple[GateVerdict, ...] = ("fail", "unmeasurable", "skipped")
         return next((verdict for verdict in worst if verdict in verdicts), "pass")
@@ -193,7 +197,7 @@ def judge(
     chances = chance_of_missing(thresholds, plan_of(scores.conventions), groups=scores.groups)
     results.sort(key=lambda result: not result.unreachable)
     blocking = chances and dict(zip(("at_limits", "as_measured"), chances, strict=True))
-    return Gating(tuple(results), blocking, tuple(left_out))
+    return Gating(tuple(results), blocking, tuple(left_out), scores.partial)
 
 
 def judge_strictly(

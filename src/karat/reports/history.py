@@ -73,11 +73,6 @@ def show_stored(stored: RestoredEvaluation) -> None:
     show_page(report.page(), console)
 
 
-def latest(points: Sequence[TrendPoint], limit: int) -> list[TrendPoint]:
-    """Return the last points of each system."""
-    return [point for series in _by_system(points) for point in series[-limit:]]
-
-
 def _by_system(points: Sequence[TrendPoint]) -> list[list[TrendPoint]]:
     return [list(series) for _, series in groupby(points, key=lambda point: point.saved.system)]
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import (
@@ -293,15 +294,24 @@ class Store(LabelStore):
         return RestoredEvaluation(saved, scores, json.loads(row["document"]))
 
     def trend(
-        self, measure: str, *, system: str | None = None, tag: str | None = None
+        self,
+        measure: str,
+        *,
+        system: str | None = None,
+        tag: str | None = None,
+        limit: int | None = None,
     ) -> list[TrendPoint]:
-        """Return one measure over time, system by system, oldest first."""
+        """Return one measure over time, system by system, oldest first.
+
+        With ``limit`` the last so many of each system.
+        """
         chosen = _filtered(system=system, tag=tag)
         with self._database.reading() as connection:
             stored = connection.execute(select(MEASURES.c.measure).distinct()).scalars()
             name = stored_measure_name(measure, sorted(stored))
             evaluations = _evaluations(connection, chosen, measure=name)
-        return _trend_points(evaluations, name)
+        points = groupby(_trend_points(evaluations, name), key=lambda point: point.saved.system)
+        return [point for _, series in points for point in list(series)[-(limit or 0) :]]
 
     def tag(self, id: int, tags: Sequence[str], *, now: datetime | None = None) -> None:
         """Tag an evaluation; from now on the tags name this one."""

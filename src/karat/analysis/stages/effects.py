@@ -166,7 +166,7 @@ def comparison_document(comparisons: Comparisons) -> dict[str, Any]:
     """Return a comparison of two stages as in a report."""
     return {
         "comparisons": [row.to_dict() for row in comparisons.rows],
-        "verdict": comparisons.verdict,
+        "verdict": comparisons.decisions[0].verdict,
         "regression": comparisons.regression,
         "because": comparisons.decisions[0].because,
         "reversals": list(comparisons.reversals),
