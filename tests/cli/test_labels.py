@@ -184,7 +184,8 @@ def test_ties_are_told_and_left_out_or_refused(run, labelled):
 @pytest.mark.parametrize("name", [one.name for one in FORMATS.values() if "gold" in one.carries])
 def test_gold_is_exported_in_every_format_that_there_is(run, labelled, name):
     done = run("labels", "export", "--resolve", "majority", "-o", f"{name}:out")
-    assert (done.code, done.err) == (0, "")
+    assert done.err == ""
+    assert done.code == 0
     assert gold("out", name) == {"d0": 2, "d1": 2, "d3": 1}
     if FORMATS[name].together and name != "memory":
         texts = read_queries("out", format=name).frame.select("query_id", "text").rows()

@@ -27,7 +27,7 @@ from karat.formats.registry import FORMATS
 TABLES = {
     "gold": Gold.from_dict({"q1": {"d1": 2, "d2": 0}, "q2": {"d#3": 1}}),
     "run": Run.from_dict({"q1": {"d1": 0.5, "d2": 0.25}, "q2": {"d#3": 1.0}}),
-    "queries": Queries.from_dict({"q1": {"text": "one", "k": 5}, "q2": {"text": "two", "k": 3}}),
+    "queries": Queries.from_dict({"q1": {"text": "q1", "k": 5}, "q2": {"text": "q2", "k": 3}}),
     "corpus": Corpus.from_dict({"Sc1": "a text", "Sc2": "two\nlines"}),
 }
 READ = {"gold": read_gold, "run": read_run, "queries": read_queries, "corpus": read_corpus}

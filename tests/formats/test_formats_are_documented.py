@@ -15,5 +15,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 def test_the_page_describes_the_format(name: str) -> None:
     form = FORMATS[name]
     row = next((r for r in PAGE.read_text().splitlines() if r.startswith(f"| `{name}` |")), "")
+    assert row, f"docs/formats.md has no row for it: add one that begins with | `{name}` |"
     for told in (form.about, ", ".join(form.carries), form.keeps):
         assert told in row

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from karat.errors import NoGoldError
+from karat.errors import InputError, NoGoldError
 from karat.formats.evalset import gold_like
 from karat.formats.readers import read_gold
 
@@ -108,3 +108,10 @@ def test_a_list_called_gold_is_gold_and_a_text_is_not(tmp_path: Path) -> None:
 )
 def test_what_looks_like_gold(examples: dict[str, Any], expected: list[str]) -> None:
     assert gold_like(examples) == expected
+
+
+def test_gold_without_query_ids_names_the_columns_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.csv"
+    path.write_text("query,docid,rating\nred shoes,d1,3\n")
+    with pytest.raises(InputError, match="no column for the query id among query, docid, rating"):
+        read_gold(path)

@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -25,7 +27,7 @@ from karat.formats.readers import (
     write_gold,
     write_run,
 )
-from karat.formats.registry import FORMATS, KINDS, detect_format
+from karat.formats.registry import FORMATS, KINDS, detect_format, format_for_writing
 
 
 def put(folder: Path, content: str | bytes, name: str) -> Path:
@@ -86,6 +88,43 @@ def test_every_format_names_readers_and_writers_for_its_kinds(kind: str) -> None
         else:
             with pytest.raises(UsageError, match=f"carries no {kind}"):
                 form.reader(kind)  # type: ignore[arg-type]
+        if form.together:
+            assert callable(form.writer_of_both())
+
+
+def test_a_more_specific_format_takes_no_suffix_from_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suffixes = sorted({suffix for form in FORMATS.values() for suffix in form.suffixes})
+
+    def named() -> dict[tuple[str, str], str]:
+        names = {}
+        for kind in KINDS:
+            for suffix in suffixes:
+                with suppress(UsageError):
+                    names[kind, suffix] = format_for_writing(f"f{suffix}", kind, None).name
+        return names
+
+    before = named()
+    assert before["gold", ".csv"] == "csv"
+    assert before["gold", ".tsv"] == before["queries", ".txt"] == "tsv"
+    assert before["run", ".tsv"] == "tsv-with-header"
+    assert before["gold", ".json"] == before["run", ".json"] == "dict"
+    assert before["queries", ".json"] == "story"
+    assert before["corpus", ".json"] == "memory"
+    assert before["gold", ".jsonl"] == "evalset"
+    assert before["queries", ".jsonl"] == before["corpus", ".jsonl"] == "jsonl"
+    assert before["run", ".jsonl"] == "runlog"
+    assert ("gold", ".run") not in before
+    assert ("run", ".qrels") not in before
+    changes = {"name": "added", "module": "trec", "carries": KINDS, "suffixes": tuple(suffixes)}
+    added = replace(FORMATS["trec"], **changes)  # type: ignore[arg-type]
+    monkeypatch.setattr("karat.formats.registry.FORMATS", {"added": added} | FORMATS)
+    after = named()
+    assert {key: after[key] for key in before} == before
+    page = put(tmp_path, "a,b\n", "f.csv")
+    monkeypatch.setattr("karat.formats.trec.sniff", lambda head, kind, **options: False)
+    assert detect_format(page, "gold").name == "csv"
 
 
 READERS = [read_gold, read_run, read_queries, read_corpus]

@@ -28,6 +28,7 @@ class Case:
 
     ``latin`` is for what reads words of ASCII letters only, as its definition has it. Without
     ``searches``, lists may begin with any item: it does not rank by how well a text matches.
+    What ``embeds`` reads items as they are; others follow the system's rules for texts in them.
     """
 
     spec: str
@@ -36,6 +37,7 @@ class Case:
     environment: dict[str, str] = field(default_factory=lambda: {"SECRET": SECRET})
     latin: bool = False
     searches: bool = True
+    embeds: bool = False
 
     def reads(self, text: str) -> bool:
         return not self.latin or re.search("[a-z]", text) is not None
@@ -72,13 +74,13 @@ def vsa(folder: Path, fixture: Fixture) -> Iterator[Case]:
 
 @case("dense")
 def dense(folder: Path, fixture: Fixture) -> Iterator[Case]:
-    yield Case('{retriever: dense, embed: "embed.py:embed"}')
+    yield Case('{retriever: dense, embed: "embed.py:embed"}', embeds=True)
 
 
 @case("sparse")
 def sparse(folder: Path, fixture: Fixture) -> Iterator[Case]:
     model = f'model: {model_folders.SPLADE}, path: "{fixture("splade")}"'
-    yield Case(f"{{retriever: sparse, {model}}}")
+    yield Case(f"{{retriever: sparse, {model}}}", embeds=True)
 
 
 @case("fuse")

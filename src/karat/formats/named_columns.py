@@ -76,13 +76,13 @@ def read_gold(
     file: Input, *, duplicates: Duplicates = "agree", separator: str | None = None
 ) -> Gold:
     """Read gold from columns such as query_id, item_id, grade, negative, start, end."""
-    table, lines = _read_table(file, separator, "judgments")
+    table, lines = read_table(file, separator, "judgments")
     return gold_of_table(table, lines, file, duplicates)
 
 
 def read_queries(file: Input, *, separator: str | None = None) -> Queries:
     """Read queries from columns such as query_id, text and attributes."""
-    table, _ = _read_table(file, separator, "queries")
+    table, _ = read_table(file, separator, "queries")
     gold = _gold_column(table.columns)
     if gold is not None:
         table = _with_query_ids(table).drop(gold)
@@ -91,7 +91,7 @@ def read_queries(file: Input, *, separator: str | None = None) -> Queries:
 
 def read_corpus(file: Input, *, separator: str | None = None) -> Corpus:
     """Read a corpus from columns such as item_id, doc_id, text and attributes."""
-    table, _ = _read_table(file, separator, "items")
+    table, _ = read_table(file, separator, "items")
     return Corpus.from_frame(table, source=file.source)
 
 
@@ -128,8 +128,11 @@ def _renamed(table: pl.DataFrame, file: Input) -> pl.DataFrame:
     return table if file.mapping is None else file.mapping.frame(table)
 
 
-def _read_table(file: Input, separator: str | None, what: str) -> Batch:
-    """Return all rows and their lines; raise InputError if there are none."""
+def read_table(file: Input, separator: str | None, what: str) -> Batch:
+    """Return all rows, under karat's names where mapped, and their lines; ``what`` is for messages.
+
+    Raises InputError if there are no rows.
+    """
     batches = list(_batches(file, separator))
     if not any(table.height for table, _ in batches):
         raise InputError(f"holds no {what}; at least one row is expected", where=file.name)
@@ -312,7 +315,7 @@ def gold_of_table(
         )
     if bounds:
         table = _checked_spans(table, lines, file)
-    elif items:
+    elif query and items:
         table = split_spans(table.rename({items[0]: "item_id"}))
     return Gold.from_frame(table, duplicates=duplicates, lines=lines, source=file.source)
 

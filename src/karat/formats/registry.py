@@ -3,7 +3,8 @@
 A format is one module with ``read_*`` and ``write_*`` functions for the kinds that it carries, and
 ``sniff(head, kind)``, which returns True if a file begins like one of this format. The module is
 loaded when a file may be of its format. Formats are tried in the order of the registry: of two
-that fit, put the more specific one first.
+that fit, put the more specific one first. A suffix that several formats have stands for the last
+of them, the most general one: a new format in front changes the meaning of no suffix.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Format:
     keys: tuple[str, ...] = ()
     """A JSON object without any of these keys is not of this format; () if any key will do."""
     together: bool = False
-    """Whether one file holds queries and their gold."""
+    """Whether one file holds queries and their gold; then the module has ``write_eval_set``."""
     module: str = ""
     """The module that reads and writes it, if it is not called like the format."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -359,15 +360,10 @@ def detect_input(file: Input, kind: Kind) -> Format:
     for form in FORMATS.values():
         if form.fits(head, kind):
             return form
-    for form in FORMATS.values():
+    named = FORMATS.get(_names_by_suffix(kind).get(head.suffix, ""))
+    if named is not None and head.content == "text" and "text" in named.content:
         # The reader of a format that is known by its suffix reports what is wrong.
-        if (
-            head.content == "text"
-            and head.suffix in form.suffixes
-            and kind in form.carries
-            and "text" in form.content
-        ):
-            return form
+        return named
     for form in FORMATS.values():
         if any(form.fits(head, other) for other in form.carries):
             raise InputError(
@@ -383,16 +379,29 @@ def detect_input(file: Input, kind: Kind) -> Format:
     raise InputError(f"unknown format; {advice}", where=file.name)
 
 
-# Suffixes for which the format to write is not the first one of the registry.
+# Suffixes that do not stand for the last format of the registry that has them.
+_BY_SUFFIX: dict[tuple[Kind, str], str] = {
+    ("gold", ".tsv"): "tsv",
+    ("queries", ".tsv"): "tsv",
+    ("corpus", ".json"): "memory",
+}
+# Suffixes that are written in another format than they are read, or in none.
 _WRITTEN: dict[tuple[Kind, str], str | None] = {
-    ("gold", ".json"): "dict",
-    ("gold", ".jsonl"): "evalset",
     ("gold", ".run"): None,
     ("run", ".qrels"): None,
-    ("queries", ".json"): "story",
-    ("queries", ".jsonl"): "jsonl",
     ("queries", ".txt"): "tsv",
 }
+
+
+def _names_by_suffix(kind: Kind) -> dict[str, str]:
+    """Return the format that each suffix stands for in files of this kind."""
+    names = {
+        suffix: form.name
+        for form in FORMATS.values()
+        if kind in form.carries
+        for suffix in form.suffixes
+    }
+    return names | {suffix: name for (of, suffix), name in _BY_SUFFIX.items() if of == kind}
 
 
 def format_for_writing(path: str | Path, kind: Kind, format: str | None) -> Format:
@@ -400,10 +409,7 @@ def format_for_writing(path: str | Path, kind: Kind, format: str | None) -> Form
     check_path(path)
     if format is not None:
         return format_named(format)
-    names: dict[str, str | None] = {}
-    for form in FORMATS.values():
-        for suffix in form.suffixes if kind in form.carries else ():
-            names.setdefault(suffix, form.name)
+    names: dict[str, str | None] = dict(_names_by_suffix(kind))
     names |= {suffix: name for (of, suffix), name in _WRITTEN.items() if of == kind}
     name = names.get(layout_suffix(Path(path).name))
     if name is None:
