@@ -278,6 +278,10 @@ def test_bad_lines_of_json_are_refused_with_their_number(
             "r.csv:3: 4 fields; expected 3 as in the header",
         ),
         (
+            'query_id,item_id,score\nq,"a\n""b""",1\nq,5" pipe,2\nq,e,3\n',
+            "r.csv:4: a lone quote in a field; double it",
+        ),
+        (
             "query_id,item_id,score\nq,d,1\nq,e\n",
             "r.csv:3: score is missing; a run needs finite scores",
         ),
@@ -303,6 +307,13 @@ def test_a_missing_column_is_named_before_any_row(tmp_path: Path) -> None:
     path.write_text("query_id,hits\n,3\nq1,4\n")
     with pytest.raises(InputError, match="no column for the item id among query_id, hits"):
         read_run(path)
+
+
+@pytest.mark.parametrize("end", ["\n\r", "\r\n\r\n\r", "\n\n\r\n"])
+def test_blank_lines_at_the_end_of_a_table_are_no_rows(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "run.csv"
+    path.write_bytes(b"query_id,item_id,score\nq1,d1,1" + end.encode())
+    assert read_run(path).hits["item_id"].to_list() == ["d1"]
 
 
 def test_strict_tables_refuse_the_same_item_twice(tmp_path: Path) -> None:

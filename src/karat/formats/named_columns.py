@@ -165,6 +165,10 @@ def _csv_batches(file: Input, separator: str) -> Iterator[Batch]:
             elif piece.startswith(BYTE_ORDER_MARK):
                 # It is part of a value here, and Polars drops the first one.
                 piece = BYTE_ORDER_MARK + piece
+            elif not piece.strip(b"\r\n"):
+                # Polars sees no columns at all in blank lines.
+                line += piece.count(b"\n")
+                continue
             batch = pl.read_csv(
                 piece,
                 separator=separator,
@@ -205,14 +209,26 @@ def _whole_rows(file: Input) -> Iterator[bytes]:
 
 def _refuse_uneven(file: Input, separator: str) -> None:
     """Raise InputError for the first row with another number of fields than the header."""
-    reader = csv.reader(_text_lines(file), delimiter=separator)
+    quotes = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal quotes
+        for text in _text_lines(file):
+            quotes += text.count('"')
+            yield text
+
+    reader = csv.reader(lines(), delimiter=separator)
     start, old_limit = 1, csv.field_size_limit(MAX_LINE.bytes())
     problem = None
     try:
         header = next(reader, [])
         for row in reader:
             if row and len(row) != len(header):
-                problem = f"{len(row)} fields; expected {len(header)} as in the header"
+                fields = "1 field" if len(row) == 1 else f"{len(row)} fields"
+                problem = f"{fields}; expected {len(header)} as in the header"
+                break
+            if quotes % 2:
+                problem = 'a lone quote in a field; double it and quote the field: "5"" pipe"'
                 break
             start = reader.line_num
     except csv.Error as error:
