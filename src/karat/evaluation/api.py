@@ -1,6 +1,6 @@
-"""``karat.evaluate``, ``karat.compare`` and ``karat.gate``: one question about new inputs.
+"""``karat.evaluate``, ``karat.compare`` and ``karat.gate``: one result from new inputs.
 
-For several questions about the same inputs, build an ``Evaluation``.
+For several results from the same inputs, build an ``Evaluation``.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def evaluate(
 ) -> Scores:
     """Score a run against gold; without ``measures`` by those of the profile.
 
-    ``settings`` changes conventions of the profile, as ``--set`` does. ``queries`` decides
-    which queries there are and brings their k, as_of and entities; ``corpus`` brings texts,
-    versions and documents to the measures that need them. Inputs are as in ``Evaluation``.
+    ``settings`` changes conventions of the profile, as ``--set`` does. ``queries`` defines the
+    queries with their k, as_of and entities; ``corpus`` provides texts, versions and documents
+    for measures that need them. Inputs are as in ``Evaluation``.
 
     >>> evaluate({"q1": ["X", "A", "Y"]}, {"q1": {"A": 1, "B": 1}}, ["R@5", "RR"]).means()
     {'R@5': 0.5, 'RR': 0.5}
@@ -76,11 +76,11 @@ def compare(
 ) -> Comparisons:
     """Compare systems with the first of them, measure by measure, on the same queries.
 
-    Takes runs and their gold, or scores made before; a mapping names the systems. What decides is
-    a ``Rule``, or its parts by name: ``primary`` (the profile's unless named), ``margin``,
+    Takes runs and their gold, or scores made before; a mapping names the systems. The decision
+    follows a ``Rule``, or its parts by name: ``primary`` (the profile's unless named), ``margin``,
     ``pairs="all"`` … With ``replicates`` runs of the same name are repeated runs of one system.
-    ``bounds`` adds the range of every difference over all judgments of what nobody judged, and
-    ``strict_bounds`` decides only what holds in all of it. Inputs are as in ``Evaluation``.
+    ``bounds`` adds the range of every difference over all judgments of unjudged items, and
+    ``strict_bounds`` decides only what holds in the whole range. Inputs are as in ``Evaluation``.
 
     >>> gold = {f"q{i}": ["a"] for i in range(8)}
     >>> old, new = ({f"q{i}": items for i in range(8)} for items in (["x", "a"], ["a", "x"]))

@@ -1,4 +1,4 @@
-"""What judging the unjudged items could change: ranges of measures, and verdicts that hold.
+"""Bounds over unjudged items: ranges of measures, and verdicts that hold.
 
 The two-sided randomisation test of a mean difference is monotone: where the sum is above 0, raising
 any query's difference adds nothing to the sets of signs that make one as large, so p can only
@@ -53,7 +53,7 @@ class ScoreRanges:
 
     ``measures`` are those that have a range. The queries that take part in a mean stay the same
     under every labelling: ``unjudged`` items are in queries that a measure scores, ``apart`` are
-    those in queries that no mean holds as they are now.
+    those in queries outside every mean.
     """
 
     scores: Scores
@@ -64,7 +64,7 @@ class ScoreRanges:
 
     @cached_property
     def listed(self) -> Listed:
-        """Return the lists of the system, and what nobody judged in them."""
+        """Return the lists of the system, and their unjudged items."""
         from karat.measure.ranges import listed
 
         return listed(self.scores)
@@ -150,7 +150,7 @@ def ranges_of(scores: Scores, gold: Prepared) -> ScoreRanges:
 
 
 def with_columns(scores: Scores, columns: Mapping[str, Values]) -> Scores:
-    """Return the scores with other values for some measures, and nothing that contradicts them.
+    """Return the scores with other values for some measures, kept consistent.
 
     What more judgments would make reachable is within reach, so ceilings rise with the values.
     """
@@ -167,14 +167,14 @@ def with_columns(scores: Scores, columns: Mapping[str, Values]) -> Scores:
 
 
 def would_enter(count: int) -> str:
-    """Return the sentence that judgments could bring so many queries into a mean."""
+    """Return a sentence on how many queries judgments could add to a mean."""
     queries = plural(count, "query", "queries")
     return f"{queries} without relevant gold would count once a judgment adds some"
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictStability(Record):
-    """One measure of two systems under all labels of what is unjudged.
+    """One measure of two systems under all labels of unjudged items.
 
     ``at_worst`` and ``at_best`` are the verdicts where every query's difference is the worst and
     the best that it can be for the system. ``holds`` is the verdict if it is the same whatever
@@ -206,7 +206,7 @@ def stability_of(
 
     ``differences`` holds the lowest and highest difference of each query, system minus baseline,
     and ``baseline`` the ends of the baseline's own values: a margin that is a share of its mean
-    moves with them. Without these the margin is taken as it is.
+    moves with them. Without these the margin is fixed.
     """
     from karat.evaluation.comparison import compare_scores
 
@@ -253,7 +253,7 @@ def stability_of(
 
 
 def _holding(worst: Verdict | None, best: Verdict | None) -> Verdict | None:
-    """Return the verdict that no labels can take away."""
+    """Return the verdict that no labels can change."""
     if worst is None or best is None:
         return None
     if worst == "better" or best == "worse":
@@ -264,9 +264,9 @@ def _holding(worst: Verdict | None, best: Verdict | None) -> Verdict | None:
 def _is_settled(
     now: Comparison, ends: Sequence[Comparison], holds: Verdict | None, least: float, most: float
 ) -> bool:
-    """Return whether the verdict now is the last: it holds, or is unclear and no other is in reach.
+    """Return whether the verdict is final: it holds, or is unclear and no other is in reach.
 
-    ``least`` and ``most`` are what the margin may be.
+    ``least`` and ``most`` bound the margin.
     """
     if now.verdict == "unclear":
         # The interval that shows sameness would not fit into the margin wherever it lay.
@@ -292,11 +292,11 @@ def with_bounds(
     by: Sequence[By] = (),
     strict: bool = False,
 ) -> Comparisons:
-    """Return every comparison with the range of its difference, and what holds in it.
+    """Return every comparison with the range of its difference, and its settled verdict.
 
-    The systems stand in the order of ``opened``, the baseline first. Among several tests, a verdict
-    holds if it does so by their number alone. A query without relevant gold takes part once
-    a judgment brings some, so that nothing holds while such a query has unjudged items.
+    The systems are in the order of ``opened``, the baseline first. Among several tests, a verdict
+    holds if it does so by their number alone. A query without relevant gold counts once a
+    judgment adds some, so nothing holds while such a query has unjudged items.
     """
     bounds = _Bounds(comparisons.rule, systems, opened, gold, queries, by)
     rows = []
@@ -316,7 +316,7 @@ def with_bounds(
 
 
 class _Bounds:
-    """What judgments could change about each comparison.
+    """The effect of judgments on each comparison.
 
     ``ranges`` are those of the differences by system and measure; ``margins`` are the least and
     the most by measure: one that is a share of the baseline's mean moves with the labels.
@@ -344,7 +344,7 @@ class _Bounds:
             self.unjudged[system.name] = items.query
             for measure in ranges.scores.measures:
                 name = str(measure)
-                # The number of a whole set is no mean of differences.
+                # A set-level number is not a mean of differences.
                 ranged = measure in ranges.measures and measure in baseline.measures
                 if ranged and number_of(measure) is mean:
                     key = system.name, name
@@ -461,7 +461,7 @@ def _strictly(row: Comparison, best: Comparison) -> Comparison:
 
 
 def _sentence(row: Comparison) -> str | None:
-    """Return between what the difference lies, and whether the verdict depends on it."""
+    """Return a sentence on the range of the difference, and its effect on the verdict."""
     if row.bounds is None or row.bounds["delta"][0] is None:
         return None
     low, high = row.bounds["delta"]

@@ -1,7 +1,7 @@
-"""Did the change help: systems compared query by query on the same gold.
+"""Comparisons: systems compared query by query on the same gold.
 
 ``compare_scores`` makes one row per pair of systems, measure and segment: differences, tests and
-intervals, then corrected for the number of tests. What the rows mean is decided in ``verdict``.
+intervals, then corrected for the number of tests. ``verdict`` decides what the rows mean.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ MOST_MOVED = 5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparisons(Result):
-    """Everything a comparison found; ``rows`` holds one entry per pair, measure and segment.
+    """The result of a comparison; ``rows`` holds one entry per pair, measure and segment.
 
     ``primary`` says which measure decides, and who chose it. ``overlaps`` and ``moved`` hold plain
-    data: how alike two systems' lists are, and the queries that a system answers better or worse
+    data: the overlap of two systems' lists, and the queries that a system answers better or worse
     than its baseline, the largest changes first. ``partial`` names the systems of which too many
     calls failed: with one of them the verdict is "unmeasurable".
 
@@ -82,7 +82,7 @@ class Comparisons(Result):
     partial: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as it stands in a report."""
+        """Return the comparison as in a report."""
         return {
             **ENVELOPE,
             "verdict": self.verdict,
@@ -115,7 +115,7 @@ class Comparisons(Result):
 
     @property
     def verdict(self) -> Verdict | Literal["unmeasurable"]:
-        """Return one word for all systems: the worst, unless all agree."""
+        """Return one verdict for all systems: the worst, unless all agree."""
         if self.partial:
             return "unmeasurable"
         verdicts = [decision.verdict for decision in self.decisions]
@@ -156,7 +156,7 @@ def compare_scores(
 ) -> Comparisons:
     """Compare scored systems; the first is the baseline.
 
-    Without ``power`` no row says what its queries could detect, which takes most of the time.
+    Without ``power``, rows lack the detectable difference, the slowest part.
     """
     if len(systems) < 2:
         raise UsageError("a comparison needs at least two systems: the baseline and another")
@@ -213,7 +213,7 @@ def compare_scores(
 
 
 def _corrected(rows: list[Comparison], rule: Rule) -> list[Comparison]:
-    """Correct for how many were tested: the primary measure is one family, the rest another.
+    """Correct for the number of tests: the primary measure is one family, the rest another.
 
     Where all pairs were tested at once, their largest difference has corrected for the pairs. That
     knows nothing of repeated runs, for which the plain correction counts as well.
@@ -282,7 +282,7 @@ def _moved_most(
 class _Paired:
     """One measure of a baseline and a system, over the queries that both have a value for.
 
-    ``row`` is what is known so far; each test adds to it.
+    ``row`` holds the results so far; each test adds to it.
     """
 
     def __init__(
@@ -379,7 +379,7 @@ class _Paired:
         self.row = replace(row, ci=ci, ci_same=ci_same, between_runs=between)
 
     def add_power(self) -> None:
-        """Add the effect size, and which difference so many queries could detect."""
+        """Add the effect size and the detectable difference."""
         row, delta, confidence = self.row, self.delta, self.conventions.ci
         detectable: float | None
         needed, why = None, None
@@ -401,7 +401,7 @@ class _Paired:
         )
 
     def test_number(self) -> None:
-        """Test percentiles and other numbers that are no means of the queries' values."""
+        """Test percentiles and other numbers that are not means of the queries' values."""
         if any(len(side.runs) > 1 for side in self.sides):
             # A query's mean over runs has neither the runs' number nor their spread.
             why = "only means over queries have a test across repeated runs"

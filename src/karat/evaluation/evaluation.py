@@ -1,4 +1,4 @@
-"""Evaluation: the inputs of a measurement, read and checked once, and every question about them.
+"""Evaluation: the inputs of a measurement, read and checked once, and the methods on them.
 
 Files are read in ``inputs``; analyses and reports are built on an Evaluation elsewhere.
 """
@@ -169,7 +169,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         gates: Gates | None,
         more: Sequence[str],
     ) -> None:
-        """Set the measures to score, those among them that are not compared, and the gates."""
+        """Set the measures to score, the ones not compared, and the gates."""
         conventions = self._conventions
         compared: list[Measure] = []
         if measures != () or gates is None:
@@ -191,7 +191,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
             extra += parse_measures(list(more), conventions=conventions)
         self.measures = list(dict.fromkeys([*compared, *extra]))
         self.not_compared = frozenset(extra).difference(compared)
-        # A measure that nobody named may lack its inputs; one that was named must not.
+        # A default measure may lack its inputs; a named one must not.
         self.lenient = list(self.measures if measures is None else self.not_compared)
 
     def _read(
@@ -289,10 +289,10 @@ class Evaluation(AbstractContextManager["Evaluation"]):
 
         ``stages`` also looks at calls and earlier stages. ``bounds`` adds the ranges of measures
         over all judgments of unjudged items; None adds them if the runs are small.
-        ``strict_bounds`` decides only what holds in all of these ranges.
+        ``strict_bounds`` decides only what holds in the whole ranges.
         """
         if self.engine is not None or any(map(is_spark, runs)):
-            # One after the other: each takes all of the engine.
+            # One at a time: each uses the whole engine.
             if bounds or strict_bounds:
                 raise _needs_lists("--bounds" if bounds else "--strict-bounds")
             scores = [self._score_with_engine(run, keep) for run in runs]
@@ -343,9 +343,9 @@ class Evaluation(AbstractContextManager["Evaluation"]):
     ) -> Comparisons:
         """Compare systems with the first one, query by query.
 
-        Takes scores of this evaluation, or runs. What decides is a ``Rule``, or its parts by name:
-        ``primary``, ``margin``, ``pairs="all"`` … ``bounds`` adds what judging the unjudged items
-        could change, which needs the runs themselves.
+        Takes scores of this evaluation, or runs. The decision follows a ``Rule``, or its parts by
+        name: ``primary``, ``margin``, ``pairs="all"`` … ``bounds`` adds what judging the unjudged
+        items could change, which needs the runs themselves.
         """
         rule = rule_from(rule, decided_by)
         ranged = bounds or strict_bounds
@@ -381,7 +381,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         return judge(to_judge, scores, self.queries, system=name, left_out=left_out)
 
     def open(self, run: Any) -> Run | Blocks:
-        """Open a run, or the run of scores; a function is asked every query first."""
+        """Open a run, or the run of scores; a function is first called for every query."""
         if isinstance(run, Scores):
             if run.run is None:
                 raise UsageError(f"the scores of {run.system} have no run to read; give the run")
@@ -393,7 +393,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         return open_run(run, format=self._run_format, strict=self._strict, fields=self.fields)
 
     def _ask(self, system: Callable[..., Any]) -> Run:
-        """Return what a function from a query's text and k to a ranked list gives."""
+        """Return the run of a function from a query's text and k to a ranked list."""
         if self.queries is None:
             raise UsageError("a function needs the queries' texts; give queries=")
         from tempfile import TemporaryDirectory
@@ -546,10 +546,10 @@ class _ScoredRun(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ScoredRuns:
-    """The scores of every run, and what else a report tells of them.
+    """The scores of every run, and their details for a report.
 
     ``labelled`` are the scores with a judge's labels, ``ranges`` those over unjudged items, or
-    ``why_no_ranges`` says why there are none.
+    ``why_no_ranges`` gives the reason for their absence.
     """
 
     evaluation: Evaluation

@@ -33,7 +33,7 @@ _SENTENCES = (".txt", ".md")
 _FILES = (".yaml", ".yml", ".json", *_SENTENCES)
 _NO_GATE = "holds no gate on retrieval; write one such as '- R@5 >= 0.90'"
 
-# The keys of a karat.yaml, which may stand beside its gates; karat.project says what they mean.
+# The keys of a karat.yaml, which may be beside its gates; karat.project defines them.
 CONFIG_KEYS = (
     *("queries", "gold", "corpus", "fields", "judged", "human", "systems", "measures", "profile"),
     *("settings", "by", "gates", "outputs", "primary", "margin", "bounds", "strict_bounds"),
@@ -51,7 +51,7 @@ class GateSet:
 
 
 def gates_of(gates: Gates, conventions: Conventions | None) -> GateSet:
-    """Read gates in any of the forms that a caller may give them.
+    """Read gates in any accepted form.
 
     ``conventions`` are those of the measures, as in ``parse_measure``.
     """
@@ -80,7 +80,7 @@ def read_gate_file(path: str | Path, *, conventions: Conventions | None = None) 
 
 
 def _read_sentences(path: str | Path, conventions: Conventions | None) -> GateSet:
-    """Read a text file: one sentence per line; headings, comments and fences are passed over."""
+    """Read a text file: one sentence per line; headings, comments and fences are skipped."""
     file = open_input(path)
     gates: list[Gate] = []
     count = 0
@@ -97,7 +97,7 @@ def _read_sentences(path: str | Path, conventions: Conventions | None) -> GateSe
 def parse_gates(
     data: Any, where: str | Place, conventions: Conventions | None = None
 ) -> tuple[list[Gate], tuple[str, ...]]:
-    """Return the gates of what a file says, and the names of those not about retrieval.
+    """Return the gates in a file's data, and the names of those not about retrieval.
 
     A file holds a list, a mapping with ``gates``, or ci_gates.yaml's layout. Each gate is a
     mapping with the names of ``Gate``, or a line such as ``R@5 >= 0.90``, ``mean RR > 0.6``,
@@ -155,7 +155,7 @@ def _gates(data: Any, place: Place, number: int, conventions: Conventions | None
 
 
 def _limit(sign: str, number: float) -> dict[str, Any]:
-    """Return what a sign and a number ask for, by the names of ``Gate``."""
+    """Return the limit of a sign and a number, by the names of ``Gate``."""
     return {"min" if sign in {">", ">=", "≥"} else "max": number, "strict": sign in {"<", ">"}}
 
 
@@ -250,8 +250,8 @@ def _of_sections(
 ) -> tuple[list[Gate], tuple[str, ...]]:
     """Return the gates of ``ci_gates.yaml``, all on the interval.
 
-    A key beside ``overall`` is a language, spelled with or without its hyphen. Generation is not
-    retrieval, so what it asks for is listed and not judged.
+    A key beside ``overall`` is a language, spelled with or without its hyphen. Gates on
+    generation are listed and not judged, since they are not about retrieval.
     """
     gates: list[Gate] = []
     left_out: list[str] = []
@@ -335,7 +335,7 @@ _SPOKEN_LATENCY = re.compile(
     re.IGNORECASE,
 )
 _PARTS = {"median": "p50", "average": "mean"}
-# What people call the stages that a log calls otherwise.
+# Names of stages in sentences, with their names in logs.
 _STAGES = {"retrieval": "retrieve", "retriever": "retrieve", "reranker": "rerank"}
 _STAGES |= {"reranking": "rerank", "search": "retrieve"}
 # A heading such as "Ship if (CI lower bounds):".
@@ -372,7 +372,7 @@ def limits_in(sentence: str) -> list[dict[str, Any]]:
 
 
 def _measure(subject: str, before: str, *, in_ms: bool) -> str:
-    """Return the name of a measure from what a sentence calls it."""
+    """Return the measure for its name in a sentence."""
     subject = _without_the(subject)
     if not subject:
         return before

@@ -1,8 +1,8 @@
-"""Gates: what a system must reach before it ships, and how each gate comes out.
+"""Gates: limits that a system must meet before it ships, and the result of each gate.
 
 ``judge`` compares scores with gates; ``gate_files`` reads gates. All gates must pass, so a bad
-system slips through no more often than past its strictest gate; what grows with every gate is the
-chance that a good system is blocked by one of them, which ``Gating.blocking`` gives.
+system passes no more often than its strictest gate alone; but every gate raises the chance of
+blocking a good system, which ``Gating.blocking`` gives.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from karat.stats.power import MeanThreshold, chance_of_missing
 
 GateVerdict = Literal["pass", "fail", "unmeasurable", "skipped"]
 
-# How finely a mean that would pass is searched for, and how many are tried at a time.
+# The steps of the search for a passing mean, and how many are tried at a time.
 _STEPS, _AT_ONCE = 1024, 32
 
 
@@ -77,22 +77,22 @@ class Gate:
 
     @property
     def upper(self) -> bool:
-        """Return whether the limit is one from above."""
+        """Return whether the limit is an upper one."""
         return self.max is not None
 
     @property
     def limit(self) -> float:
-        """Return the number to reach."""
+        """Return the limit."""
         return self.max if self.max is not None else self.min or 0.0
 
     def met_by(self, value: float) -> bool:
-        """Return whether a value is on the right side; a rounding error decides nothing."""
+        """Return whether a value meets the limit, up to rounding."""
         if nearly_equal(value, self.limit):
             return not self.strict
         return value < self.limit if self.upper else value > self.limit
 
     def end_of(self, ci: tuple[float, float]) -> float:
-        """Return the end of an interval that has to be on the right side."""
+        """Return the end of an interval that must meet the limit."""
         return ci[1] if self.upper else ci[0]
 
     def error(self, problem: str) -> UsageError:
@@ -102,11 +102,11 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateResult(Record):
-    """How one gate came out for one system, in one segment if it has any.
+    """The result of one gate for one system, in one segment if it has any.
 
     ``value`` is what was compared with the limit (``on`` says which number that is);
     ``needed`` is the mean that passes at this n, None where none does. ``unreachable`` means
-    that no system could pass on this gold. ``because`` says it all in one sentence.
+    that no system could pass on this gold. ``because`` explains the result in one sentence.
     """
 
     system: str
@@ -149,7 +149,7 @@ class Gating(Result):
     partial: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the gates as they stand in a report."""
+        """Return the gates as in a report."""
         return {
             **ENVELOPE,
             "verdict": self.verdict,
@@ -203,7 +203,7 @@ def judge(
 def judge_strictly(
     gating: Gating, gates: Sequence[Gate], ranges: ScoreRanges, queries: Queries | None
 ) -> Gating:
-    """Return the gates as they come out whatever the unjudged items are.
+    """Return the gates that pass or fail under any labels of unjudged items.
 
     A gate passes if it does so where judgments make the measure worst, and fails if it does so
     where they make it best: no end of an interval falls when a value rises, so what holds at both
@@ -272,14 +272,14 @@ def measures_of(gates: Iterable[Gate]) -> list[Measure]:
 def check_segments(
     gates: Iterable[Gate], queries: Queries | None, query_ids: Iterable[str]
 ) -> None:
-    """Refuse a column or value that is not there: worth asking before any run is scored."""
+    """Refuse a missing column or value before any run is scored."""
     ids = pl.Series("query_id", list(query_ids), dtype=pl.String)
     for gate in gates:
         _segments(_with_column(gate, queries, ids), queries, ids)
 
 
 def _with_column(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> Gate:
-    """Return the gate by the column that has its values: its own, else the one other with all."""
+    """Return the gate with the column of its values: its own, else the only other with all."""
     if not gate.any_spelling or queries is None or gate.values is None:
         return gate
     names = {column: segment_names(query_ids, queries, column) for column in queries.segments}
@@ -322,7 +322,7 @@ def _segments(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> list
 
 
 def _alike(value: str, known: Iterable[str]) -> list[str]:
-    """Return the names that a value stands for: itself, else spelled or ordered otherwise.
+    """Return the names that match a value: itself, else other spellings or orders.
 
     >>> _alike("ptBR", ["pt-BR", "en"]), _alike("BR-pt", ["pt-BR", "en"]), _alike("en", ["en"])
     (['pt-BR'], ['pt-BR'], ['en'])
@@ -337,7 +337,7 @@ def _alike(value: str, known: Iterable[str]) -> list[str]:
 
 
 class _MeasuredGate:
-    """A gate and what was measured in one segment: what counts, what would pass, the verdict."""
+    """A gate and its measurement in one segment: the value, the needed mean, the verdict."""
 
     def __init__(self, gate: Gate, scores: Scores, segment: Segment, summary: Summary) -> None:
         self.gate, self.scores, self.segment, self.summary = gate, scores, segment, summary
@@ -375,7 +375,7 @@ class _MeasuredGate:
             self.share_of = len(values) if np.isin(values, (0, self.top)).all() else None
 
     def result(self, system: str) -> GateResult:
-        """Return how the gate came out."""
+        """Return the result of the gate."""
         gate, summary = self.gate, self.summary
         unreachable = summary.mean is not None and self.unreachable
         verdict, because = self._verdict()
@@ -426,7 +426,7 @@ class _MeasuredGate:
         return None if ci is None else self.gate.end_of(ci)
 
     def _ideal(self) -> tuple[Values, Evidence] | None:
-        """Return the best value of every query, and the evidence behind it."""
+        """Return the best value of every query, with its evidence."""
         if self.best is None:
             return None
         if self.gate.upper:
@@ -502,7 +502,7 @@ class _MeasuredGate:
         return [self.gate.met_by(self.gate.end_of((low, high))) for low, high in ends.tolist()]
 
     def _verdict(self) -> tuple[GateVerdict, str]:
-        """Return the verdict and why, from what outranks everything to the plain comparison."""
+        """Return the verdict and its reason, the strongest reason first."""
         gate, mean, value = self.gate, self.summary.mean, self.value
         where = ", ".join(f"{column} {name}" for column, name in self.segment.where.items())
         subject = f"{self.name} in {where}" if where else self.name
@@ -584,7 +584,7 @@ class _MeasuredGate:
         return "mean" if self.number is aggregates.mean else "value"
 
     def _show(self, number: float, *, safe: bool = False) -> str:
-        """Return a number with enough digits to tell the measured value from the limit.
+        """Return a number with enough digits to distinguish the measured value from the limit.
 
         ``safe`` rounds to the side that passes: whoever reaches the printed number must not fail.
         """

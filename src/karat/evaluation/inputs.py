@@ -1,7 +1,7 @@
 """Reading the inputs of an evaluation: gold, queries, corpus and runs.
 
-What is done with them is in ``evaluation``. A story's inputs have rules of their own: a query
-without text asks nothing, and a story without labelled queries is skipped, not failed.
+``evaluation`` uses them. A story's inputs have rules of their own: a query without text is
+ignored, and a story without labelled queries is skipped, not failed.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ SKIPPED = {
 
 
 def why_skipped(scores: Scores) -> str | None:
-    """Return why a story's run has no metric, in words; None if it has one, or is no story's."""
+    """Return why a story's run has no metric; None if it has one, or for other runs."""
     counts = scores.counts
     with_gold = counts.queries - counts.empty_gold - counts.no_answer
     if with_gold or scores.conventions.profile != STORY:

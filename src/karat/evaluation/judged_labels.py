@@ -1,6 +1,6 @@
-"""A judge's labels beside the gold: what precision and nDCG are on gold alone, and on both.
+"""A judge's labels beside the gold: precision and nDCG on gold alone, and on both.
 
-Hit and recall stay on gold: what a judge adds would make them look better than anyone knows.
+Hit and recall stay on gold: a judge's labels would inflate them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from karat.measure.ranked import is_budget
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores, Summary
 
-# What labels of more items can move, and what a judge may be asked about.
+# Measures that labels can change.
 JUDGEABLE = ("P", "nDCG")
 SIDES = ("gold", "gold_and_judge")
 _PAIR = ["query_id", "item_id"]
@@ -40,7 +40,7 @@ _SAME = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Gold with labels put in where it has no judgment, and how many of them there were.
+    """Gold with labels where it has no judgment, and their counts.
 
     Of the ``counts``, ``added`` were put in, ``known`` have a judgment already, which stays, and
     ``elsewhere`` are of queries that have no relevant gold or are not asked: these take no part.
@@ -89,7 +89,7 @@ def with_labels(
         used = used.filter(pl.col("query_id").is_in(relevant.implode()))
     judged = gold.frame.filter(pl.col("grade") >= 0)
     added = used.join(judged, on=_PAIR, how="anti", maintain_order="left")
-    # What the gold has below 0 is no judgment either, and gives way to one.
+    # A grade below 0 is not a judgment, so a label replaces it.
     unchanged = gold.frame.join(added, on=_PAIR, how="anti", maintain_order="left")
     frame = pl.concat([unchanged, added], how="diagonal")
     if "negative" in frame.columns:
@@ -144,7 +144,7 @@ def label_bounds(on_gold: Mapping[str, Summary], on_both: Scores) -> dict[str, d
 
     Precision can only rise. nDCG may fall: more relevant items make a better ideal list.
     ``unjudged`` is the share of the top k that neither gold nor labels judge, the mean over
-    queries; above 0, even gold and labels say less than all. None without a cut-off.
+    queries; above 0, even gold and labels are incomplete. None without a cut-off.
     """
     bounds: dict[str, dict[str, Any]] = {}
     summaries = on_both.summaries

@@ -1,4 +1,4 @@
-"""What people read of results: verdicts, sentences and tables, before any form gives them borders.
+"""Text of results: verdicts, sentences and tables, independent of the output form.
 
 Everything here reads the results part of a report's document. A table is a grid of cells whose
 first row is the header; a tab in a cell separates parts that line up in a column.
@@ -39,12 +39,12 @@ from karat.pages.page import VERDICT_TONES, Grid, Section, Sentence, Tone
 Results = Mapping[str, Any]
 Row = Mapping[str, Any]
 
-# How many cautions stand beside a verdict; the tables mark all of them.
+# The most cautions beside a verdict; the tables mark all of them.
 MOST_CAUTIONS = 4
 
 _TONES: dict[str, Tone] = {**VERDICT_TONES, "same": "good"}
 _URGENCY = ("bad", "unsure", "good")
-# What gates do that do not pass, one and several; the most serious first.
+# Words for gates that do not pass, one and several; the most serious first.
 _STOPS = {
     "fail": ("fails", "fail"),
     "unmeasurable": ("cannot be judged", "cannot be judged"),
@@ -86,7 +86,7 @@ COMPARED_FULL = (*COMPARED[:-1], "detects", "verdict")
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A verdict in one word, what it is about, and the sentences that explain it.
+    """A verdict in one word, its subject, and the sentences that explain it.
 
     ``pair`` is true for the verdict on a comparison, false for the one on the gates.
     """
@@ -179,7 +179,7 @@ def cautions_beside(decision: Results) -> list[Row]:
 
 
 def counts_lines(results: Results) -> list[str]:
-    """Return what happened to the queries: one line, or one per system where they differ."""
+    """Return the counts of queries: one line, or one per system where they differ."""
     lines = {}
     for system in results["systems"]:
         counts = system["counts"]
@@ -199,7 +199,7 @@ def counts_lines(results: Results) -> list[str]:
 
 
 def nothing_found(queries: int) -> str:
-    """Return the sentence on a system that found nothing relevant for any query with gold."""
+    """Return a sentence for a system that found nothing relevant for any query with gold."""
     which = "the only query" if queries == 1 else f"any of the {queries:,} queries"
     return f"No relevant item was found for {which}."
 
@@ -215,7 +215,7 @@ def fates_of(results: Results, system: Results) -> dict[str, str]:
 
 
 def lacks_lines(results: Results) -> list[str]:
-    """Return which measures could not be computed and why, and where runs do not match."""
+    """Return measures without a value, with reasons, and differences between runs."""
     systems = results["systems"]
     named = len(systems) > 1
     reasons: dict[tuple[str, str], dict[str, None]] = {}
@@ -292,7 +292,7 @@ def conventions_lines(results: Results) -> list[str]:
 
 
 def rule_line(results: Results) -> str:
-    """Return what decided the comparison."""
+    """Return the rule of the comparison."""
     rule = results["rule"]
     margin = f"margin {rule['margin']:g}"
     if rule["margin_kind"] == "relative":
@@ -326,7 +326,7 @@ def other_reversals(results: Results) -> list[str]:
 
 
 def overlap_lines(results: Results) -> list[str]:
-    """Return how alike the lists of the systems are."""
+    """Return the overlap of the systems' lists."""
     lines = []
     for overlap in results.get("overlap", []):
         jaccard, rbo, tau = (

@@ -28,7 +28,7 @@ MOST_VALUES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """What to group by: one column of the queries, or two crossed.
+    """The grouping: one column of the queries, or two crossed.
 
     >>> str(By.parse("language*difficulty")), By.parse("language").columns
     ('language × difficulty', ('language',))
@@ -61,7 +61,7 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """Return its values, as a reader would say them: ``pt-BR × hard``."""
+        """Return its values as text: ``pt-BR × hard``."""
         return CROSS.join(self.where.values())
 
 
@@ -96,7 +96,7 @@ def segment_means(scores: Scores, queries: Queries | None, by: By | str) -> Segm
 
 
 def check_by(queries: Queries | None, by: Sequence[By]) -> None:
-    """Refuse a column that is not there: worth asking before any run is scored."""
+    """Refuse a missing column before any run is scored."""
     for grouping in by:
         for column in grouping.columns:
             _with_column(queries, column)

@@ -1,9 +1,8 @@
-"""A run stage by stage: every list that its log holds, scored on the same gold.
+"""A run stage by stage: every list in its log, scored on the same gold.
 
-The retriever gives ``raw``; filters, an as_of and a threshold take items out; a reranker and
-the like give another order; the cut at k gives the final list. Parts of a fusion and the list
-for the ``original`` query stand beside that line. The thresholds by which analyses judge such lists
-are here too.
+The retriever gives ``raw``; filters, an as_of and a threshold remove items; a reranker and the
+like reorder them; the cut at k gives the final list. Parts of a fusion and the list
+for the ``original`` query are beside that line. The thresholds of the analyses are here too.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from karat.measure.scores import Scores
 from karat.pages.serialize import Record
 
 RAW, ORIGINAL = "raw", "original"
-# The name under which a log tells how deep the lists before the final ones go.
+# The key of a log for the depth of the lists before the final ones.
 DEPTH_OF_STAGES = "k_raw"
-# What takes items out, in the order in which it runs, and what puts them in another order.
+# The stages that remove items, in their order, and those that reorder.
 SIEVES = ("filter", "as_of", "threshold")
 REORDERING = ("rerank", "distinct_docs", "mmr")
 LINE = (RAW, *SIEVES, *REORDERING)
@@ -57,7 +56,7 @@ class Depth:
 
     @property
     def known(self) -> int:
-        """Return the last rank of which anything was logged, or was asked for."""
+        """Return the last rank that was logged or requested."""
         return max(self.longest, self.asked or 0) if self.cut_at is None else self.cut_at
 
     def reaches(self, k: int) -> bool:
@@ -72,7 +71,7 @@ class Staged:
     ``line`` holds the stages that lead to the final list, in their order, ``beside`` the others:
     parts of a fusion, the ``original`` query's list. A stage that logged nothing for a query
     passed on what the next one shows; ``logged`` names the queries for which each stage has a
-    list of its own that is not empty. ``calls`` is what the log says of each call, and ``run``
+    list of its own that is not empty. ``calls`` has the logged facts of each call, and ``run``
     the run itself, where it has lists of earlier stages.
     """
 
@@ -105,7 +104,7 @@ class Staged:
 
 
 def whole_in(meta: Mapping[str, Any], name: str) -> int | None:
-    """Return a whole number that a log tells of itself; None where it tells none."""
+    """Return a whole number from a log's metadata; None if absent."""
     value = meta.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -203,7 +202,7 @@ def passed_on(run: Run, stages: Sequence[str]) -> Run:
 
 
 def rescore_stages(staged: Staged, measures: Sequence[Measure]) -> Scores:
-    """Return the final lists scored by measures that look at nothing but judged hits."""
+    """Return the final lists scored by measures that use judged hits only."""
     final, gold = staged.final, staged.gold
     if final.trace is None:
         raise UsageError(f"the scores of {final.system} come without lists; score the run again")
@@ -235,7 +234,7 @@ def rescore_stages(staged: Staged, measures: Sequence[Measure]) -> Scores:
 
 
 def _answered(staged: Staged) -> NDArray[np.bool_]:
-    """Return which queries the run answers, be it with nothing."""
+    """Return which queries the run answers, even with an empty list."""
     final = staged.final
     returned = np.zeros(0) if final.trace is None else final.trace.ranked.returned
     answered: NDArray[np.bool_] = (final.status == "scored") | (returned > 0)
@@ -255,7 +254,7 @@ class Thresholds(Record):
     A query misses if no gold is in its top ``miss``; gold that is not in the top ``deep`` of
     any list was missed completely. ``similarity`` below which relevant gold is embedded badly;
     ``score`` is the system's own score threshold, where its log does not show what it took out.
-    An item dominates that stands above the gold of at least ``dominant_queries`` queries and of
+    An item dominates that ranks above the gold of at least ``dominant_queries`` queries and of
     the share ``dominant_share`` of all, and ``dominant_lift`` times as many as if every item were
     equally likely; a query is dominated if such items take the share
     ``dominance`` of its top ``miss``.
@@ -287,7 +286,7 @@ class Thresholds(Record):
     slower: float = 0.1
 
 
-# What each kind of threshold must be: in words, its least, and its most.
+# The allowed values of each kind of threshold: in words, least and most.
 _WHOLE = ("a whole number above 0", 1, 1e9)
 _SHARE = ("a share from 0 to 1", 0, 1)
 _KINDS: dict[str, tuple[str, float, float]] = {

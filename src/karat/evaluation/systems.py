@@ -1,4 +1,4 @@
-"""The systems of a comparison: repeated runs, a stored baseline, and how alike their lists are."""
+"""The systems of a comparison: repeated runs, a stored baseline, and the overlap of lists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WHOLE_LISTS = 1 << 31
 PERSISTENCE = 0.9
 _PLACE = ("row", "rank", "item_id")
 
-# What tells repeated runs of one system apart: dense-1, dense.run2, dense_seed3.
+# The suffixes of repeated runs of one system: dense-1, dense.run2, dense_seed3.
 _REPEAT = re.compile(r"(?<=.)[-_.]?(?:(?:run|rep|replicate|seed|(?<=[-_.])r)[-_]?)?\d+$", re.I)
 
 
@@ -77,7 +77,8 @@ def compared_systems(
 ) -> list[ComparedSystem]:
     """Return the systems, in order; with ``replicates`` the runs of one name are one system.
 
-    Runs belong together that log the same system or whose names differ in a last number only.
+    Runs belong together if they log the same system or differ only in the last number of their
+    names.
     """
     names = [run.system for run in scores] if names is None else names
     if not replicates:
@@ -115,7 +116,7 @@ def distinct_names(names: Sequence[str]) -> list[str]:
 
 
 def check_comparable(systems: Sequence[ComparedSystem]) -> None:
-    """Refuse scores that were not made alike, and say what differs."""
+    """Refuse scores made in different ways, and name the difference."""
     first, *others = [run for system in systems for run in system.runs]
     for other in others:
         if different := differences(first, other):
@@ -170,8 +171,8 @@ def with_baseline(
 ) -> list[Scores]:
     """Return the stored baseline and the runs, all by the measures that they share.
 
-    Refuses a baseline that was scored on other gold, queries or conventions, or not by the
-    measure that decides: another would, and nobody chose it. Warns of one whose inputs are stale.
+    Refuses a baseline that was scored on other gold, queries or conventions, or lacks the
+    deciding measure. Warns of one whose inputs are stale.
     The baseline is named after its tag, as in bm25@main.
     """
     from karat.store import (

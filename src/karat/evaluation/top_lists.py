@@ -1,4 +1,4 @@
-"""Lists and gold as analyses look at them: the top hits, what the corpus says, means and shares.
+"""Lists and gold for analyses: the top hits, facts from the corpus, means and shares.
 
 Nothing is scored here again: a measure's value is the one that the run was scored by.
 """
@@ -39,7 +39,7 @@ Row = Mapping[str, Any]
 
 
 def ranked_of(scores: Scores) -> Ranked:
-    """Return where the judged hits of a run stood; scores from a store do not have that."""
+    """Return the ranks of a run's judged hits; scores from a store lack them."""
     if scores.trace is None:
         raise UsageError(f"the scores of {scores.system!r} have no lists; score the run itself")
     return scores.trace.ranked
@@ -56,7 +56,7 @@ def unanswered(scores: Scores) -> Mask:
 
 
 def judged_by(gold: Prepared) -> str:
-    """Return the corpus column that names what is judged."""
+    """Return the corpus column with the judged ids."""
     return "item_id" if gold.conventions.level == "item" else "doc_id"
 
 
@@ -89,7 +89,7 @@ def top_lists(scores: Scores, gold: Prepared, k: int) -> pl.DataFrame:
 
 
 def measured(scores: Scores, name: str) -> dict[str, Any]:
-    """Return a measure over all queries as it stands in a document, equal to the report's.
+    """Return a measure over all queries as in a document, equal to the report's.
 
     Raises MissingInputError if an input that the measure needs was not given.
     """
@@ -174,7 +174,7 @@ def some_names(ids: Sequence[str]) -> str:
 
 
 class CorpusLookup(Protocol):
-    """Looks up what a corpus says of some items or documents, in its order."""
+    """Looks up some items or documents in a corpus, in its order."""
 
     def rows(self, ids: Sequence[str], *, by: str = "item_id") -> pl.DataFrame: ...
 
@@ -199,7 +199,7 @@ class RelevantItem:
 def corpus_rows(
     items: CorpusLookup | None, ids: Sequence[str], by: str = "item_id"
 ) -> Iterator[Row]:
-    """Yield what the corpus says of some items or documents; nothing where there is none."""
+    """Yield the corpus rows of some items or documents; nothing without a corpus."""
     if items is not None and ids:
         yield from items.rows(list(dict.fromkeys(ids)), by=by).iter_rows(named=True)
 
@@ -228,7 +228,7 @@ def gold_of(
 
 
 def _corpus_facts(unit: Row, parts: Sequence[Row], by: str) -> dict[str, Any]:
-    """Return what the corpus says of a unit that it has in one part or several."""
+    """Return the corpus facts of a unit, from its one or several parts."""
     start, end = unit.get("start"), unit.get("end")
     text = "\n".join(part["text"] for part in parts) if parts else None
     if start is not None and end is not None:
@@ -254,7 +254,7 @@ def _joined(values: Sequence[Any]) -> str | None:
 
 
 def _place(part: Row) -> tuple[int, int]:
-    """Return where a part lies in its document; one that does not say is all of it."""
+    """Return the place of a part in its document; without one, the whole document."""
     start, end = part.get("start"), part.get("end")
     if isinstance(start, int) and isinstance(end, int):
         return start, end

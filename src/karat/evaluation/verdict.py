@@ -1,4 +1,4 @@
-"""How better and worse are decided: which measure decides, what each row says, and all together.
+"""The verdict: which measure decides, the verdict of each row, and of a pair.
 
 Everything here is a pure function of results. ``judge_row`` gives one row its verdict, ``decide``
 gives a pair of systems theirs; every command, page and report shows what these return.
@@ -21,7 +21,7 @@ from karat.pages.serialize import Record
 
 Verdict = Literal["better", "worse", "same", "unclear"]
 
-# Differences below this are how floating point writes "none".
+# Smaller differences are rounding errors.
 NO_DIFFERENCE = 1e-12
 
 
@@ -32,12 +32,12 @@ def nearly_equal(a: float, b: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What decides a comparison.
+    """The rule of a comparison.
 
     ``primary`` is the measure that decides: the profile's unless named. ``margin`` is the
     difference that does not matter: a share of the baseline's mean, or absolute. ``margin_on``
-    says what must lie beyond it: the whole interval, or the difference itself.
-    ``no_regression`` says which measures may not get worse: ``primary``, or ``all``; the
+    is what must exceed it: the whole interval, or the difference itself.
+    ``no_regression`` names the measures that must not get worse: ``primary``, or ``all``; the
     profile's unless named. ``detect`` is the difference that a user wants to be able to see.
 
     >>> Rule(primary="RR", margin=0.01, margin_kind="absolute").margin_for(0.5)
@@ -91,7 +91,7 @@ def rule_from(rule: Rule | None, parts: Mapping[str, Any]) -> Rule:
 
 
 def check_boundable(rule: Rule, *, replicates: bool) -> None:
-    """Refuse to bound a difference that more than two runs make."""
+    """Refuse bounds on a difference of more than two runs."""
     needs = "bounds need two runs and their lists"
     if replicates:
         raise UsageError(f"{needs}; leave --replicates (replicates=True) out")
@@ -165,7 +165,7 @@ class Primary(Record):
 def primary_of(rule: Rule, measures: Sequence[Measure], conventions: Conventions) -> Primary:
     """Return the measure that decides: the one named, else the profile's, else the first.
 
-    The first is the first that is better high or low.
+    Measures without a better direction are skipped.
     """
     names = [str(measure) for measure in measures]
     directed = [str(measure) for measure in measures if measure.definition.better != "none"]
@@ -193,7 +193,7 @@ def judge_row(row: Comparison, rule: Rule, *, alpha: float, identical: bool) -> 
     if row.better == "none":
         because = f"neither higher nor lower is better for {row.measure}: no verdict"
         return replace(row, because=because)
-    # Of equal lists without a value nothing is known either.
+    # Equal lists without a value are unknown too.
     identical = identical and row.delta is not None
     up = -1.0 if row.better == "lower" else 1.0
     overall = row.segment is None
@@ -223,7 +223,7 @@ def _because(row: Comparison, rule: Rule, *, alpha: float, identical: bool, beyo
         return f"{row.measure} has no value that both systems share"
     change = _change(row, row.delta, alpha)
     if beyond and rule.margin_on == "mean":
-        # What the number alone decides is not called undecided in the same breath.
+        # A verdict by the number alone does not also read as unclear.
         return f"{change}; that is more than the margin of {_short(row.margin)}"
     if row.verdict == "unclear" and not row.caution:
         return change + _why_unclear(row, alpha)
@@ -235,7 +235,7 @@ def _because(row: Comparison, rule: Rule, *, alpha: float, identical: bool, beyo
 def _beyond_margin(row: Comparison, rule: Rule, up: float, alpha: float) -> bool:
     """Return whether the measure got worse by more than the margin, beyond rounding errors.
 
-    By the interval only where the test of this measure, taken by itself, can see it as well.
+    The interval counts only if this measure's own test agrees.
     """
     if row.delta is None:
         return False
@@ -247,7 +247,7 @@ def _beyond_margin(row: Comparison, rule: Rule, up: float, alpha: float) -> bool
     return max(up * end for end in row.ci) < -row.margin
 
 
-# What a decision reports of its cautions.
+# The fields of a caution in a decision.
 _CAUTION = ("measure", "segment", "delta", "ci", "p", "p_adjusted", "n", "regression", "because")
 
 
@@ -255,7 +255,7 @@ _CAUTION = ("measure", "segment", "delta", "ci", "p", "p_adjusted", "n", "regres
 class Decision(Record):
     """The verdict on one system and its baseline, by the primary measure alone.
 
-    ``cautions`` are what got worse beside it: another measure, or the primary one in a segment; a
+    ``cautions`` are other regressions: of another measure, or the primary one in a segment; a
     ``regression`` among them stops the change. ``bounds`` says what unjudged items could change.
     """
 
@@ -305,7 +305,7 @@ def decide(rows: Sequence[Comparison]) -> Decision:
 
 
 def _change(row: Comparison, delta: float, alpha: float) -> str:
-    """Return how far a measure moved, where, and how sure that is."""
+    """Return the change of a measure, with its segment and certainty."""
     digits = _digits(delta, *(row.ci or ()))
     by = f" by {abs(delta):.{digits}f}" if delta else ""
     where = " and ".join(f"{column} {value}" for column, value in (row.segment or {}).items())
@@ -329,12 +329,12 @@ def _moved(delta: float | None) -> str:
 
 
 def _is_corrected_away(row: Comparison, alpha: float) -> bool:
-    """Return whether a test alone sees a difference, and its correction for several does not."""
+    """Return whether a difference is significant alone but not after correction."""
     return row.p is not None and row.p_adjusted is not None and row.p < alpha <= row.p_adjusted
 
 
 def _why_unclear(row: Comparison, alpha: float) -> str:
-    """Return why a comparison is undecided, and how many queries would decide it."""
+    """Return why a comparison is unclear, and how many queries would settle it."""
     if row.ci is None and row.n < 2:
         return f": {plural(row.n, 'query is', 'queries are')} too few to tell"
     if row.ci is None:
@@ -354,7 +354,7 @@ def _why_unclear(row: Comparison, alpha: float) -> str:
 
 
 def _digits(first: float, *others: float) -> int:
-    """Return how many decimals give the first value two digits, and let none read as 0 but 0."""
+    """Return how many decimals give the first value two digits, and show only 0 as 0."""
     size = abs(first) or max(map(abs, others), default=0.0)
     digits = 0
     while digits < 6 and (
@@ -366,11 +366,11 @@ def _digits(first: float, *others: float) -> int:
 
 
 def _short(value: float) -> str:
-    """Return two significant digits, or all that stand before the point; never an exponent."""
+    """Return two significant digits, or all digits before the point; never an exponent."""
     return f"{value:.{_digits(value)}f}"
 
 
-# How the sentence on a segment ends that is worse beyond chance.
+# The end of the sentence on a segment that is worse beyond chance.
 BEYOND_CHANCE = ", beyond chance"
 
 

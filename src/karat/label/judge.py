@@ -1,6 +1,6 @@
 """Judge: have a model, or a stand-in, grade the pairs of a pool and write the labels.
 
-Pairs are asked side by side, retried where that may help, and written in order. A judging that
+Pairs are judged in parallel, retried where that may help, and written in order. A judging that
 was stopped can be resumed; judgments are cached by everything they depend on.
 """
 
@@ -438,7 +438,7 @@ def _decode_answer(record: Mapping[str, Any]) -> GradedAnswer:
 
 @dataclass(eq=False)
 class Runner:
-    """Asks a judge about pairs side by side, with retries, and counts the calls.
+    """Asks a judge about pairs in parallel, with retries, and counts the calls.
 
     Outcomes come back in the order of the pairs. Each is in the cache at once, so that stopping
     loses no judgment.

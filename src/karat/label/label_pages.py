@@ -60,7 +60,7 @@ def import_page(results: Results) -> Page:
 
 
 def conflicts_page(results: Results) -> Page:
-    """Return the page on each pair that raters differ on, with what each of them said."""
+    """Return the page on each pair that raters differ on, with the grades of each."""
     total = results["total"]
     if not total:
         return Page("Conflicts", [f"raters differ on no pair of {_set(results['set'])}"])

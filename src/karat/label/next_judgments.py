@@ -1,4 +1,4 @@
-"""Next judgments: which labels would settle a comparison of two runs, or tighten one measure.
+"""Next judgments: labels that best settle a comparison of two runs or narrow one measure's range.
 
 A candidate is an unjudged pair: how likely it is relevant, and how much that would change.
 """
@@ -76,7 +76,7 @@ PRIOR = (0.4, 0.3, 0.2, 0.15, 0.1, 0.05, 0.02)
 STRENGTH = 4.0
 # Changes below this are rounding errors.
 ROUNDING = 1e-12
-# What is reported of each pair to judge next; with one run there is no second rank.
+# The reported fields of each pair to judge; with one run there is no second rank.
 _NEXT = [
     *("item_id", "first_rank", "second_rank", "chance"),
     *("effect", "effect_top", "effect_least", "expected"),
@@ -103,7 +103,7 @@ def next_judgments(
     gold_format: str | None = None,
     strict: bool = False,
 ) -> NextJudgments:
-    """Choose the pairs whose judgment would tell most about two runs, or about one.
+    """Choose the most informative pairs to judge about two runs, or about one.
 
     For two runs (the baseline and the other system) it says whether labels can still change the
     verdict under ``margin``. For one run it says how far labels can still move the measure;
@@ -183,7 +183,7 @@ class NextJudgments(PairsToJudge):
 
     @property
     def unmeasured(self) -> str | None:
-        """Why the numbers say nothing about a run; None if they do."""
+        """Why a run could not be measured; None if it could."""
         because: str | None = self.body["cannot_tell"]
         return because
 
@@ -449,7 +449,7 @@ def _sign(gain: float) -> int:
 
 
 def _cannot_tell(scores: Sequence[Scores]) -> str | None:
-    """Return why the numbers say nothing about a run: it hardly answered."""
+    """Return why a run could not be measured: it hardly answered."""
     runs = [(label(run.system), run.counts) for run in scores if not run.counts.scored]
     silent = [name for name, n in runs if n.missing + n.failed_calls >= n.queries]
     if silent:

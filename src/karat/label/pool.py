@@ -1,4 +1,4 @@
-"""Pool: what several runs return and nobody has judged yet, in an order that reveals nothing."""
+"""Pool: unjudged items of several runs, in an order that hides systems and ranks."""
 
 from __future__ import annotations
 

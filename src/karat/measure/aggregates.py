@@ -1,7 +1,7 @@
 """Aggregate functions: how the values of many queries become one number.
 
-A value that is NaN was not measured and is left out. Sums are exact (``math.fsum``), so
-no order of adding can change a bit.
+A value that is NaN was not measured and is left out. Sums are exact (``math.fsum``), so the
+order of adding changes no bit.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a set-level measure needs of each query besides its value, one row per fact.
+    """Facts of each query that a set-level measure needs besides values, one row each.
 
-    ``query`` is the query's place, ``key`` what the fact is about (a gold unit, an item),
-    ``value`` what it says. ``total`` is the size of the whole, where the facts are a part.
+    ``query`` is the query's place, ``key`` its subject (a gold unit, an item), ``value`` its
+    value. ``total`` is the size of the whole, where the facts are a part.
     """
 
     query: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""What is decided once and printed in every report: order, ties, gaps, and the profiles.
+"""Conventions, decided once and printed in every report: order, ties, gaps, profiles.
 
 A profile is a named reading of the field: conventions and the measures it reports by
 default. ``--set KEY=VALUE`` changes one convention of the profile in force.
@@ -38,8 +38,7 @@ class Conventions:
     whether an item that a list returns again keeps its place, where it earns nothing, or
     the ranks below close up. ``gain`` is what a grade is
     worth to DCG, nDCG and CG where a measure names no gain: ``linear``, ``exp`` or a map of
-    grades as text. ``missing_ids`` says what becomes of inputs that do not fit each other, so
-    that every score would be 0.
+    grades as text. ``missing_ids`` says whether inputs that do not fit each other are refused.
     """
 
     profile: str = "karat"
@@ -64,7 +63,7 @@ class Conventions:
     versions: tuple[str, ...] = ()
     # Whether lists that were cut, by their log or by their common length, end at that depth.
     short_lists: Literal["cut", "complete"] = "cut"
-    # The rest belongs to a profile and cannot be set by itself.
+    # The other conventions come from a profile and cannot be set alone.
     score_type: Literal["float64", "float32"] = "float64"
     whole_grades: bool = False
     recall_point: Literal["trunc", "round"] = "trunc"
@@ -77,7 +76,7 @@ class Conventions:
         return round(1 - self.ci, 12)
 
     def document(self) -> dict[str, Any]:
-        """Return the conventions as they stand in a report."""
+        """Return the conventions as in a report."""
         names = ["profile", *(name for name in SETTABLE if name not in _OPTIONAL)]
         values = {name: getattr(self, name) for name in names}
         if self.versions:
@@ -97,7 +96,7 @@ class _Number:
     whole: bool = True
 
     def read(self, key: str, value: Any) -> float | int:
-        """Return the number, refused where it is none of these."""
+        """Return the number; refuse any other value."""
         try:
             number = math.nan if isinstance(value, bool) or "_" in str(value) else float(value)
         except (TypeError, ValueError, OverflowError):
@@ -141,7 +140,7 @@ def gain_setting(value: Any) -> str:
 
 
 _ABOVE_0 = "a whole number above 0"
-# Below the least of these a resampling says nothing; above the largest a hand has slipped.
+# Fewer resamples are useless; more are probably a typing error.
 _SETTINGS: Mapping[str, tuple[str, ...] | _Number | Callable[[Any], Any]] = {
     "order": ("score", "rank"),
     "ties": ("id-asc", "id-desc", "given"),
@@ -166,7 +165,7 @@ _SETTINGS: Mapping[str, tuple[str, ...] | _Number | Callable[[Any], Any]] = {
 }
 SETTABLE = tuple(_SETTINGS)
 _OPTIONAL = {"versions", "short_lists"}
-# What ranks a run is the run's own affair, and resampling comes after the values.
+# The ranking column comes from the run, and resampling follows the values.
 _INDECISIVE = {"profile", "order", "missing_ids", "short_lists"}
 _RESAMPLING = {"interval", "unit", "ci", "boot", "permutations", "seed"}
 # What a query's value depends on.
@@ -226,7 +225,7 @@ _MEMORY_MEASURES = (
     *("RR", "nDCG@10", "P@5", "Sim@10", "FPR@1", "Coverage(of='items')@10"),
     *("latency.total.p50", "latency.total.p95", "latency.total.p99"),
 )
-# What the systems that a profile stands in for score without asking whether inputs fit.
+# Profiles of systems that score inputs without checking that they fit.
 _LENIENT = Conventions(missing_ids="allow", short_lists="complete")
 
 PROFILES: Mapping[str, Profile] = {

@@ -97,12 +97,12 @@ def tie_sensitive(measure: Measure, conventions: Conventions) -> bool:
 
 # --- Whether a measure has a range over unjudged items -----------------------------------------
 
-# A scale with more steps than this is no scale of raters.
+# A scale with more steps is not a rating scale.
 _MOST_STEPS = 100.0
 
 
 def possible_grades(gold: Prepared) -> Values:
-    """Return what an item may be judged: whole grades up to the highest, and any in use.
+    """Return the possible grades of an item: whole grades up to the highest, and any in use.
 
     The gold of every query counts, since raters judge all of them on one scale. Of a scale with
     more than 100 steps only grades in use are possible.
@@ -126,7 +126,7 @@ def why_unbounded(measure: Measure, gold: Prepared) -> str | None:
         return definition.unjudged.format(measure)
     if is_budget(measure.k):
         return f"{measure} cuts lists by tokens; bounds need a cut-off that counts items"
-    # A label that the measure itself would refuse.
+    # The measure would refuse this label.
     settings = {**definition.parameters, **arguments}
     if "max" in settings and settings.get("gain", "linear") == "linear":
         highest, top = settings["max"], possible_grades(gold).max()
@@ -143,7 +143,7 @@ def why_unbounded(measure: Measure, gold: Prepared) -> str | None:
 # A list that was cut says nothing of what lies below its end. Every other short list is all that
 # the system had to return.
 
-# So many lists of one length are no chance.
+# This many lists of one length are not a coincidence.
 ENOUGH_LISTS = 10
 
 
@@ -162,7 +162,7 @@ class CutDepth:
 
     @property
     def because(self) -> str:
-        """How one can tell that the lists were cut."""
+        """The evidence that the lists were cut."""
         if self.logged:
             return f"the lists were cut at {self.depth:,}, as the log says"
         return f"the lists were cut at {self.depth:,}: all {self.lists:,} have that length"

@@ -48,14 +48,14 @@ class Lists:
 
 @dataclass(frozen=True, slots=True)
 class ListNeeds:
-    """What measures read besides judged hits (lists, documents, texts, tokens), and how deep."""
+    """The data that measures read besides judged hits (lists, documents, texts), and its depth."""
 
     needs: frozenset[str] = frozenset()
     depth: int = 0
 
     @classmethod
     def of(cls, measures: Iterable[Measure], keep: int = 0) -> ListNeeds:
-        """Return what these measures read, and the lists if their top items are kept."""
+        """Return the needs of these measures, and the lists if their top items are kept."""
         needs: set[str] = {"list"} if keep else set()
         depth = keep
         for measure in measures:

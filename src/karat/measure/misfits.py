@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from karat.measure.spelling import Spelling
 
 
-# So many queries that find nothing are no accident.
+# This many queries without a find are not a coincidence.
 MANY_QUERIES = 10
-# So large a share of ids must be known to a corpus for the two to belong together.
+# The least share of ids that a corpus must have to belong to them.
 LEAST_KNOWN = 0.05
-# So many ids of a side are kept for the explanation.
+# The number of ids per side kept for the message.
 _MOST_IDS = 300_000
 _ALLOW = "--set missing_ids=allow (settings={'missing_ids': 'allow'} in Python)"
 
 
 @dataclass(frozen=True, eq=False)
 class Meeting:
-    """What was seen of a run and its gold while they met; those of several blocks add up.
+    """The counts of a run and its gold, collected block by block; those of several blocks add up.
 
     ``queries`` have relevant gold, ``answers`` are calls that did not fail, ``reasons`` count
     what failed calls said; queries marked ``no_answer`` are in none of these. ``found`` says
@@ -80,7 +80,7 @@ def _few(ids: pl.DataFrame) -> pl.DataFrame:
 
 
 def gold_side(gold: Prepared) -> Meeting:
-    """Return what the gold contributes to a meeting."""
+    """Return the gold's part of a meeting."""
     relevant = gold.grade >= gold.conventions.rel
     codes = gold.rows["code"].to_numpy()
     relevant &= ~gold.no_answer[codes]
@@ -89,7 +89,7 @@ def gold_side(gold: Prepared) -> Meeting:
 
 
 def run_side(run: Run, gold: Prepared, ranked: Ranked, codes: Ints, failed: Ints) -> Meeting:
-    """Return what a block of a run contributes; ``ranked`` are its lists, not cut at a depth."""
+    """Return the part of a block of a run; ``ranked`` are its lists, not cut at a depth."""
     counts = ~gold.no_answer
     found = bool((ranked.hits.grade >= gold.conventions.rel).any())
     answers = ranked.returned[counts[codes]]
@@ -206,7 +206,7 @@ def _nothing_measured(run: str, summary: str, advice: str) -> MisfitError:
 
 @dataclass(frozen=True, eq=False)
 class _Sides:
-    """The ids of a run and its gold, of which none is the same."""
+    """The ids of a run and its gold, without a common one."""
 
     meeting: Meeting
     conventions: Conventions
@@ -236,7 +236,7 @@ class _Sides:
 
     @cached_property
     def meet(self) -> bool:
-        """Whether a relevant item was returned, for whatever query."""
+        """Whether a relevant item was returned for any query."""
         meeting = self.meeting
         return meeting.found or meeting.occurs or len(_in_both(self.units, self.gold_ids)) > 0
 
@@ -368,7 +368,7 @@ def _advice(spelling: Spelling) -> str:
 
 
 def _in_both(many: pl.Series, few: pl.Series) -> pl.Series:
-    """Return the ids that both have; it is quick where the first are more."""
+    """Return the common ids; fast where the first set is larger."""
     return many.filter(many.is_in(few.implode())).unique()
 
 

@@ -26,16 +26,16 @@ from karat.measure.ranked import Cut, nobody
 from karat.measure.registry import MEASURES, Definition
 
 _SHAPE = re.compile(r"(?P<name>[A-Za-z_][\w-]*)\s*(?:\((?P<params>.*)\))?\s*(?:@\s*(?P<k>\S+))?")
-# measures stand apart by commas and blanks outside of brackets
+# measures are separated by commas and blanks outside brackets
 _PART = re.compile(r"(?:[^\s,({]|\((?:[^()'\"]|'[^']*'|\"[^\"]*\")*\)|\{[^}]*\}|[({])+")
 _PATH = re.compile(r"(?P<family>latency|cost)\.(?P<path>[\w.-]+)", re.IGNORECASE)
 # trec_eval's own spelling: P_5, ndcg_cut_10, iprec_at_recall_0.10, also with a dot (map_cut.10)
 _TREC = re.compile(r"(?P<name>[A-Za-z][A-Za-z_]*?)(?:_cut)?[_.](?P<k>\d+(?:\.\d+)?)")
 # ranx writes the persistence of RBP into its name: rbp.95
 _RANX_RBP = re.compile(r"rbp(?P<p>\.\d+)(?:@(?P<k>\d+))?", re.IGNORECASE)
-# what ir_measures calls our parameters
+# the names of parameters in ir_measures
 _PARAMETER_ALIASES = {"dcg": "gain", "gains": "gain", "cutoff": "k", "recall": "k"}
-# names of ranx that stand for a measure with a parameter
+# names in ranx for a measure with a parameter
 _WITH_PARAMETERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "ndcg_burges": ("nDCG", {"gain": "exp"}),
     "dcg_burges": ("DCG", {"gain": "exp"}),
@@ -58,7 +58,7 @@ class Measure:
 
     @property
     def definition(self) -> Definition:
-        """What is registered under the name."""
+        """The definition registered under the name."""
         return MEASURES[self.name]
 
     @property
@@ -85,8 +85,8 @@ def parse_measure(text: str | Measure, *, conventions: Conventions | None = None
     """Read one measure, in karat's spelling or that of trec_eval, ir_measures or ranx.
 
     ``conventions`` decide what a measure means that names no threshold or gain: a gain equal
-    to theirs is left out, and where their ``rel`` is not 1, ``P(rel=1)@5`` says something and
-    keeps it. Without them an unwritten gain stays open, and a written one is kept.
+    to theirs is left out, and where their ``rel`` is not 1, ``P(rel=1)@5`` is kept. Without them
+    an unwritten gain stays open, and a written one is kept.
 
     >>> parse_measure("nDCG(gain='exp')@10")
     Measure(name='nDCG', k=10, params=(('gain', 'exp'),))
@@ -194,7 +194,7 @@ def _build_measure(
 
 
 def _definition_of(name: str, params: Mapping[str, Any], k: str | None, text: str) -> Definition:
-    """Return the measure that a name stands for, which may depend on what is written with it."""
+    """Return the measure of a name; parameters and cut-off may decide which."""
     spelled = name.casefold()
     if spelled == "numret" and "rel" in params:
         spelled = "numrelret"
@@ -246,7 +246,7 @@ def with_gain(measure: Measure, conventions: Conventions) -> Measure:
     return replace(measure, params=tuple(params))
 
 
-# Set by conventions, not by whoever writes a measure down.
+# Set by conventions, not in a measure's name.
 _INTERNAL = {"recall_point", "versions", "path"}
 
 

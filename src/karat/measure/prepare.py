@@ -1,4 +1,4 @@
-"""Gold made ready to be met: queries numbered, judgments sorted, built once for many runs."""
+"""Prepared gold: queries numbered, judgments sorted, built once for many runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Prepared:
 
     @cached_property
     def digests(self) -> list[bytes]:
-        """For each query, what tells its judgments from others; the order of lines does not."""
+        """A digest of each query's judgments, independent of the order of lines."""
         items, numbers = list(self.item_ids), [np.ascontiguousarray(self.grade)]
         if self.spans is not None:
             # Spans of one document and grade stand as they came.
@@ -91,7 +91,7 @@ class Prepared:
 
     @cached_property
     def unit(self) -> Ints:
-        """A number for each thing that is judged, the same wherever it is judged again."""
+        """A number for each judged unit, the same for all its judgments."""
         if isinstance(self.item_ids, tuple):
             items = np.array(self.item_ids, dtype=object)
             return np.unique(items, return_inverse=True)[1] + 1
@@ -239,7 +239,7 @@ def _at_level(
 
 
 def short_hash(items: pl.Series) -> Ints:
-    """32 bits of a hash of each id: enough to pass over what is surely different."""
+    """32 bits of a hash of each id: enough to skip ids that differ."""
     return (items.hash().to_numpy() >> np.uint64(32)).view(np.int64)
 
 
@@ -304,7 +304,7 @@ def _no_groups() -> UsageError:
 
 
 def _moments(queries: Queries) -> tuple[str | None, ...]:
-    """Return as of when each query is asked; nothing where no query says so."""
+    """Return each query's as_of; nothing if no query has one."""
     column = _column(queries, "as_of", "text such as 2026-03-31")
     texts = [] if column is None else column.cast(pl.String).to_list()
     return tuple(texts) if any(texts) else ()

@@ -1,7 +1,7 @@
-"""Ranges over unjudged items: how far values and differences could go, and what one label does.
+"""Ranges over unjudged items: bounds of values and differences, and the effect of one label.
 
-Every labelling counts: each unjudged item that a system returned may get any possible grade. What
-judgments do to a measure is declared with it (``unjudged=`` in ``registry.measure``).
+Every labelling counts: each unjudged item that a system returned may get any possible grade. The
+effect of judgments is declared with each measure (``unjudged=`` in ``registry.measure``).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Unjudged:
 
     @classmethod
     def of(cls, scores: Scores) -> Unjudged:
-        """Return what nobody judged in the lists of a system."""
+        """Return the unjudged items in the lists of a system."""
         query, rank = _trace_of(scores).unjudged
         items = None
         if scores.lists is not None:
@@ -89,9 +89,9 @@ class Unjudged:
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """What one system returned: where judged items stand, where unjudged ones, and its values.
+    """The lists of one system: ranks of judged and unjudged items, and its values.
 
-    ``ranked`` has no grade below 0: what was pooled and not judged is unjudged.
+    ``ranked`` has no grade below 0: pooled items without a judgment are unjudged.
     """
 
     ranked: Ranked
@@ -99,7 +99,7 @@ class Listed:
     scores: Scores
 
     def values(self, measure: str) -> Values:
-        """Return each query's value of a measure as things stand; NaN where it has none."""
+        """Return each query's current value of a measure; NaN where it has none."""
         return self.scores.values(measure)
 
 
@@ -203,7 +203,7 @@ def range_of(measure: Measure, lists: Listed, gold: Prepared) -> Range:
     slots = _Slots(lists.ranked, unjudged.query, unjudged.rank, possible_grades(gold))
     arguments = arguments_of(measure, gold.conventions)
     low, high, exact = _ends(measure.definition, slots, measure.k, arguments)
-    # Sums in another order may differ in the last bit; as things stand is a labelling too.
+    # Sums in another order may differ in the last bit; the current state is a labelling too.
     low, high = np.minimum(low, now), np.maximum(high, now)
     settled = np.isnan(now) | (unjudged.counts(lists.ranked.n) == 0)
     return Range(np.where(settled, now, low), np.where(settled, now, high), exact)
@@ -474,7 +474,7 @@ def difference_range(
     low, high = ends[1][0] - ends[0][1], ends[1][1] - ends[0][0]
     for side in _differences_of_sums(measure.definition, slots, measure.k, arguments):
         low, high = np.fmax(low, side[0]), np.fmin(high, side[1])
-    # Sums in another order may differ in the last bit; as things stand is a labelling too.
+    # Sums in another order may differ in the last bit; the current state is a labelling too.
     low, high = np.fmin(low, now), np.fmax(high, now)
     open_items = np.bincount(items.query, minlength=n) > 0
     settled = np.isnan(now) | ~open_items | _alike(first.ranked, second.ranked, items)
@@ -484,7 +484,7 @@ def difference_range(
 
 
 def _alike(first: Ranked, second: Ranked, items: Common) -> Mask:
-    """Return which queries have two lists that no labelling can tell apart."""
+    """Return which queries have two lists with equal values under every labelling."""
     alike = np.equal(first.returned, second.returned)
     alike[items.query[items.first != items.second]] = False
     old, new = (side.hits.query * _QUERY + side.hits.rank for side in (first, second))
@@ -500,8 +500,8 @@ def _differences_of_sums(
 ) -> list[tuple[Values, Values]]:
     """Return the range of a difference of sums over relevant items; none for other measures.
 
-    Both sums are divided by the same number, which labels can only raise: from its value as
-    things stand to that with every item relevant. Above it each item adds what it weighs in the
+    Both sums are divided by the same number, which labels can only raise: from its current value
+    to that with every item relevant. Above it each item adds what it weighs in the
     second list less what it weighs in the first, if it is relevant.
     """
     if definition.unjudged == "area":
@@ -589,7 +589,7 @@ def in_common(first: Listed, second: Listed) -> Common:
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """The unjudged pairs of one or two systems, and what judging each of them would change.
+    """The unjudged pairs of one or two systems, and the effect of judging each.
 
     ``first`` and ``second`` are ranks, ABSENT where a list lacks the item. ``top`` is the change
     of its query's value if the item alone were judged to be of the highest grade, ``least`` if
@@ -612,7 +612,7 @@ class Effects:
 
 
 def effects(measure: Measure, systems: Sequence[Listed], gold: Prepared) -> Effects:
-    """Return what judging each unjudged item of one system, or of two, changes."""
+    """Return the effect of judging each unjudged item of one system, or of two."""
     if len(systems) == 2:
         pairs, signs = in_common(*systems), (-1.0, 1.0)
     else:
@@ -640,7 +640,7 @@ def relevant_grades(measure: Measure, gold: Prepared) -> tuple[float, float]:
 def changes(
     measure: Measure, lists: Listed, gold: Prepared, query: Ints, rank: Ints, grade: float
 ) -> Values:
-    """Return what each item changes in the value of its query if it alone gets this grade.
+    """Return each item's effect on its query's value if it alone gets this grade.
 
     ``rank`` is ABSENT for an item that the system did not return: it still is one more that
     could have been found. NaN where the query has no value now.
@@ -665,7 +665,7 @@ def _judged(
 def _alone(
     measure: Measure, ranked: Ranked, gold: Prepared, query: Ints, rank: Ints, grade: float
 ) -> Values:
-    """Return what each item would change in its query's value if nothing else were judged."""
+    """Return each item's effect on its query's value if nothing else were judged."""
     bare = _empty(ranked)
     zero = replace(gold, conventions=replace(gold.conventions, empty_gold="zero"))
     before = np.nan_to_num(values_of(measure, bare, zero))

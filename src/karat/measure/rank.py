@@ -26,7 +26,7 @@ from karat.measure.misfits import Meeting, run_side
 from karat.measure.prepare import Prepared, doc_of_hits, short_hash
 from karat.measure.ranked import UNLIMITED, Entries, Ints, Mask, Ranked, Repeats, Target
 
-# What a run may say of a hit besides its place.
+# Facts about a hit besides its rank.
 HIT_FACTS = {
     "score": float,
     "similarity": float,
@@ -40,9 +40,9 @@ Keys = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some queries of a run, ranked: ``codes`` says which, the rest what was seen on the way.
+    """Some queries of a run, ranked: ``codes`` names them, the rest are counts.
 
-    ``facts`` returns what the run says of each judged hit.
+    ``facts`` returns the run's facts about each judged hit.
     """
 
     codes: Ints
@@ -109,7 +109,7 @@ def rank(run: Run, gold: Prepared, needs: ListNeeds) -> Block:
 
 
 def _keys(hits: pl.DataFrame, by: str | None, run: Run, conventions: Conventions) -> Keys:
-    """Return what the hits are sorted by, descending."""
+    """Return the sort keys of the hits, descending."""
     if hits.is_empty():
         return np.empty(0)
     if by not in hits.columns:
@@ -190,9 +190,9 @@ def inside(pairs: Mask, starts: Ints) -> Mask:
 def _ties_by_id(
     items: pl.Series, order: Ints | None, tied: Ints, *, descending: bool
 ) -> Ints | None:
-    """Return an order in which tied hits stand by id; None if all rows stay where they are.
+    """Return an order with tied hits by id; None if all rows stay in place.
 
-    Only those groups of ties are sorted that hold a pair in the wrong order.
+    Only groups of ties with a pair in the wrong order are sorted.
     """
     above, below = (tied, tied + 1) if order is None else (order[tied], order[tied + 1])
     first, second = items.gather(above), items.gather(below)
@@ -222,7 +222,7 @@ def groups_of(tied: Ints) -> tuple[Ints, Ints]:
 
 
 def _repeats(lists: Lists, hashes: Ints) -> Ints:
-    """Return rows that repeat an item of the same query which stands higher up."""
+    """Return rows that repeat a higher-ranked item of the same query."""
     length = int(lists.lengths.max(initial=0))
     if length and (lists.lengths == length).all():
         # Lists of one length are sorted at once.
@@ -409,7 +409,7 @@ class Trace:
 
     @cached_property
     def facts(self) -> pl.DataFrame:
-        """What the run says of each judged hit, null where it says nothing."""
+        """The run's facts about each judged hit, null where absent."""
         nothing = pl.DataFrame(schema={"item_id": pl.String, **HIT_FACTS})
         return pl.concat([nothing, *(block.facts() for block in self.blocks)])[self.order]
 

@@ -164,7 +164,7 @@ class Listing:
     corpus_size: int | None = None
 
     def column(self, name: str, measure: str, remedy: str) -> pl.Series:
-        """Return a column of the listed hits, or what to give so that there is one."""
+        """Return a column of the listed hits; the error says which input provides it."""
         if name not in self.frame.columns:
             raise MissingInputError(f"{measure} needs {remedy}")
         return self.frame[name]
@@ -292,7 +292,7 @@ def in_best_order(ranked: Ranked, keep: Mask | None = None) -> Ranked:
 
 @cache
 def nobody(*, listed: bool = False) -> Ranked:
-    """Return no query at all: to try out a measure's parameters before anything is scored.
+    """Return an empty set of queries, to check a measure's parameters before scoring.
 
     ``listed`` adds lists, for measures that look at them.
     """

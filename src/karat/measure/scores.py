@@ -32,13 +32,13 @@ from karat.stats.means import ValueRange as Range
 Number = Callable[[Values, Evidence], float | None]
 Interval = tuple[float, float] | None
 _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-# Quartiles of the queries' values would stand beside a number that is no middle of them.
+# Quartiles of the queries' values do not describe a number that is not an average of them.
 _OF_THE_SET = (aggregates.share_of_keys, aggregates.geometric_mean)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What happened to the queries and hits; nothing is dropped without being counted here."""
+    """The counts of queries and hits; everything dropped is counted here."""
 
     queries: int = 0
     scored: int = 0
@@ -84,7 +84,7 @@ class Scores(Result):
     ``fingerprint`` tells the gold and queries from others. ``groups`` numbers the conversation
     of each query, where queries belong to some. ``lists`` holds the top items of each (``row``,
     ``rank``, ``item_id``, and what the run and the gold say of them), where they were asked for.
-    ``calls`` is then what the log says was asked and what went wrong (``query_id``, ``query``,
+    ``calls`` then has the logged queries and errors (``query_id``, ``query``,
     ``error``). ``nothing_found`` is the number of queries with gold where no relevant item was
     found for any of them, else 0. ``blocks`` are the ranked lists and their gold; scores that come
     from a store have none. ``run`` is what was scored, for analyses; None if it cannot be read
@@ -156,12 +156,12 @@ class Scores(Result):
 
     @cached_property
     def trace(self) -> Trace | None:
-        """Where the judged hits stood; None for scores that come from a store."""
+        """The ranks of the judged hits; None for scores from a store."""
         return None if self.blocks is None else trace_of(*self.blocks)
 
     @property
     def partial(self) -> bool:
-        """Whether a larger share of calls failed than the log itself says may fail."""
+        """Whether more calls failed than the log's own limit allows."""
         most = self.meta.get("max_failures")
         return isinstance(most, (int, float)) and (
             self.counts.failed_calls > most * self.counts.queries

@@ -12,7 +12,7 @@ _SAMPLE = 20_000
 _LONGEST_ID = 500
 # An affix that ends in the middle of a word or number needs so many pairs to be believed.
 _PAIRS = 3
-# So many ids of a side have the affix, or it is none of that side.
+# The share of a side's ids that must have the affix.
 _SHARE = 0.9
 
 
@@ -24,7 +24,7 @@ class Spelling:
     pairs: tuple[tuple[str, str], ...]
 
 
-# What is the same id in another writing, whichever side is written so.
+# Spellings of the same id, on either side.
 _KEY = pl.col("key")
 _VARIANTS: Mapping[str, pl.Expr] = {
     "white space around them": _KEY.str.strip_chars(),
@@ -35,7 +35,7 @@ _VARIANTS: Mapping[str, pl.Expr] = {
     "their Unicode form": _KEY.str.normalize("NFC"),
     "hyphens, underscores and spaces": _KEY.str.replace_all(r"[ _]", "-"),
 }
-# What one side has and the other has not.
+# Parts that only one side has.
 _WITHOUT_PATH = _KEY.str.replace(r"^.*[/\\]", "")
 _EXTENSION = r"\.[A-Za-z][A-Za-z0-9]{0,4}$"
 _ADDITIONS: Mapping[str, pl.Expr] = {
@@ -77,7 +77,7 @@ def _with_variants(
     right: pl.DataFrame,
     match: Callable[[pl.DataFrame, pl.DataFrame], Spelling | None],
 ) -> Spelling | None:
-    """Return a match in the plainest writing, with the variants that it needs beside it."""
+    """Return a match in the plainest spelling, with the variants that it needs."""
 
     def matched(variants: Sequence[str]) -> Spelling | None:
         written = []

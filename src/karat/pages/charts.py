@@ -195,7 +195,7 @@ def k_axis(places: Sequence[int], others: Sequence[int] = (), *, title: str) -> 
     low, high = min([*places, *others]), max([*places, *others])
     even = len({right - left for left, right in pairwise(places)}) <= 1
     scale = {"type": "log" if high >= 10 * low and not even else "linear", "nice": False}
-    # A single cut-off stands in the middle.
+    # A single cut-off is in the middle.
     ends = [low, high] if low < high else [low / 2, 1.5 * high]
     return {
         "type": "quantitative",

@@ -64,7 +64,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A block of a page: a Vega-Lite specification, and the title that stands above it.
+    """A block of a page: a Vega-Lite specification, and the title above it.
 
     Forms that cannot draw leave it out, so a chart repeats numbers that a table has.
     """

@@ -107,7 +107,7 @@ def recipe_files(recipe: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _content(path: Path) -> bytes | None:
-    """Return the bytes of a file, None if there is none; refuse what is no file."""
+    """Return the bytes of a file, None if there is none; refuse anything but a file."""
     if path.is_file():
         return path.read_bytes()
     if os.path.lexists(path):

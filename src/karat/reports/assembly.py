@@ -167,7 +167,7 @@ def _compared(
         comparisons = details.correction.compared(comparisons, by_name)
     runs = zip(names, compared, strict=True)
     first = {name for name, run_scores in runs if run_scores in systems[0].runs}
-    # A stored baseline stands before the runs, which may have measures that it lacks.
+    # A stored baseline comes before the runs, which may have measures that it lacks.
     names_of_runs = names[-len(scored.scores) :]
     gatings = scored.gatings(names_of_runs, skip=first) if everyone.evaluation.gates else []
     made = replace(made, gatings=tuple(gatings), comparisons=comparisons)
@@ -240,7 +240,7 @@ def _report(scored: ScoredRuns, details: _Details, findings: tuple[Finding, ...]
         return replace(system, bounds=bounds)
 
     parts = (scored.staged, scored.labelled, scored.ranges)
-    # A stored baseline stands first and has none of these.
+    # A stored baseline comes first and has none of these.
     columns = [(None,) * (len(made.systems) - len(part)) + tuple(part) for part in parts]
     systems = parallel_map(described, list(zip(made.systems, *columns, strict=True)))
     return replace(
@@ -340,7 +340,7 @@ def save(
 ) -> tuple[str, list[int]]:
     """Save every system of a report but ``skip`` in a store; return its name and their ids.
 
-    There are no ids if not one query could be scored: then nothing is saved. ``waiting`` is
+    There are no ids if no query could be scored: then nothing is saved. ``waiting`` is
     called with the store's name while another process holds it.
 
     >>> report = karat.report(karat.Evaluation("qrels.txt"), "bm25.trec")

@@ -116,7 +116,7 @@ def _line(level: str, title: str, message: str) -> str:
 # The runner skips white space before the colons, of which there is more beyond ASCII.
 _COMMAND = re.compile(rb"((?:\A|[\r\n])[^\x21-\x7e\r\n]*:):|(##)\[")
 _BLANK = re.compile(rb"[^\x21-\x7e]*")
-# What stands for the line so far: nothing that is seen, or something.
+# The state of the line so far: blank, or with text.
 _START, _IN_LINE = b"\n", b"x"
 
 
@@ -216,7 +216,7 @@ def _guarded(name: str) -> Iterator[None]:
         yield
     finally:
         setattr(sys, name, stream)
-        # What cannot be written has been told by now.
+        # Write errors were reported before.
         with suppress(OSError, ValueError):
             guard.detach()
 

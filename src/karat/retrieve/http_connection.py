@@ -1,7 +1,7 @@
 """The connection to a search service: requests over httpcore, and the hits in its answers.
 
 httpcore is used directly, because httpx logs every URL with the keys in it. The order in which
-hits stand in an answer is their rank, whatever their scores say.
+hits are in an answer is their rank, regardless of scores.
 """
 
 from __future__ import annotations

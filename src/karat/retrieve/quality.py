@@ -1,7 +1,7 @@
 """quality: the engine of ``karat ab`` as a retriever: base ranking, BM25, fusion, diversity.
 
-Its YAML config is written for a whole engine, of which retrieving is a part. What a config leaves
-out is left out: without the quality path the base ranking stands. Settings that change nothing
+Its YAML config is written for a whole engine, of which retrieving is a part. Missing settings
+switch a part off: without the quality path the base ranking is final. Settings that change nothing
 here are listed one by one, with their line.
 """
 

@@ -231,7 +231,7 @@ def reranker(options: RerankOptions, items: Items | None, context: BuildContext)
 class Reranker:
     """Ranks the top of a list by new scores; without hits nothing is scored.
 
-    What stands below the top is dropped, since its old scores say nothing beside the new ones.
+    Lower items are dropped, since old and new scores are not comparable.
     """
 
     score: Score

@@ -1,4 +1,4 @@
-"""Agreement of raters: cross tables, kappa, alpha, majorities, and what each rater gets wrong."""
+"""Agreement of raters: cross tables, kappa, alpha, majorities, and each rater's errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ITERATIONS = 1000
 TOLERANCE = 1e-6
 # What a rater gave at least once is possible at every true grade, though never seen there.
 _LEAST_COUNT = 1e-10
-# How often raters are right where nothing else is known.
+# The prior accuracy of raters.
 _MOSTLY_RIGHT = 0.8
 # Two grades as probable as each other, up to rounding.
 _TIED = 1e-9
@@ -82,7 +82,7 @@ def _votes(items: Ints, grades: Values) -> tuple[Ints, Values, Table]:
 def majority(items: Ints, grades: Values) -> tuple[Ints, Values]:
     """Return every item once, and the grade that more of its judgments have than any other.
 
-    NaN where no grade has: a tie is nobody's to decide here.
+    NaN where no grade has: ties are not decided here.
 
     >>> majority(np.array([7, 7, 7, 9, 9]), np.array([2.0, 2, 0, 1, 0]))
     (array([7, 9]), array([ 2., nan]))

@@ -1,4 +1,4 @@
-"""The true share behind a share that an imperfect judge counted, and how sure one can be of it.
+"""The true share behind an imperfect judge's share, with intervals.
 
 A judge finds ``sensitivity`` of what is relevant and passes over ``specificity`` of what is
 not. Where both are known, Rogan and Gladen's formula turns the share that it calls relevant
@@ -24,7 +24,7 @@ Method = Literal["cluster", "beta", "ppi"]
 METHODS: tuple[Method, ...] = ("cluster", "beta", "ppi")
 BETA_DRAWS = 5000
 COLUMNS = ("judged", "judged_relevant", "known", "known_relevant", "tp", "fn", "tn", "fp")
-# Where good and bad answers of the judge stand among them.
+# The columns of the judge's good and bad answers.
 _RATES = {"sensitivity": (4, 5), "specificity": (6, 7)}
 
 
@@ -54,12 +54,12 @@ class Confusion:
 
     @property
     def sensitivity(self) -> float | None:
-        """Return the share of what is relevant that the judge calls so."""
+        """Return the share of relevant things that the judge calls relevant."""
         return self.tp / self.relevant if self.relevant else None
 
     @property
     def specificity(self) -> float | None:
-        """Return the share of what is not relevant that the judge calls so."""
+        """Return the share of non-relevant things that the judge calls non-relevant."""
         return self.tn / self.others if self.others else None
 
     @property
@@ -72,7 +72,7 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a share is made of: things that only the judge judged, and things that people did."""
+    """The counts of a share: things judged by the judge only, and by people."""
 
     judged: int
     judged_relevant: int
@@ -264,7 +264,7 @@ def _corrected_draws(
 
 @dataclass(frozen=True, slots=True)
 class PredictionPowered:
-    """A share, its interval, and what it stands on.
+    """A share, its interval, and its evidence.
 
     ``weight`` is how much the judge's word counts, 0 to 1: at 0 the estimate is that of people's
     labels alone. ``labels`` are the things that both judged, in ``groups`` groups. The ends are

@@ -257,7 +257,7 @@ def _draws(rng: np.random.Generator, size: int, n: int) -> Ints:
 
 
 def _members(n: int, groups: Ints | None, seed: int) -> Ints | None:
-    """Return the number of the group, or of the bundle, of each row; None where rows stand alone.
+    """Return the number of the group, or of the bundle, of each row; None without groups.
 
     Bundles are made at random, since neighbours in a file may be alike.
     """
@@ -393,7 +393,7 @@ def swapped_differences(
 def _in_reach(a: Values, b: Values, place: float) -> tuple[Ints, int]:
     """Return the rows that can decide the value at a place, and how many are always below.
 
-    Whichever way each row is swapped, what stands there is no less than if every row gave its
+    Whichever way each row is swapped, the value there is no less than if every row gave its
     smaller value, and no more than if each gave its larger one.
     """
     low, high = np.minimum(a, b), np.maximum(a, b)

@@ -99,7 +99,7 @@ def randomised(
     if not confidences:
         return Randomised(p, [])
     low, high = (np.vstack(ends) for ends in zip(*ranges, strict=True))
-    # Beside random signs stand those found, all equal, as in (1 + hits) / (1 + resamples).
+    # The observed signs, all equal, count as one resample, as in (1 + hits) / (1 + resamples).
     unseen = 0 if all_signs else 1
     intervals = []
     for confidence in confidences:
@@ -204,7 +204,7 @@ def all_pairs(
             hits[0, j] += (statistics >= least).sum(axis=0)
             np.maximum.accumulate(statistics, axis=1, out=statistics)
             hits[1, j] += (statistics >= least).sum(axis=0)
-    # No pair may seem safer than one that is more significant.
+    # A pair's p is never below that of a more significant pair.
     hits[1] = np.maximum.accumulate(hits[1, :, ::-1], axis=1)[:, ::-1]
     p, adjusted = np.empty((2, len(first), measures))
     for j, (order, _, _) in enumerate(families):

@@ -27,7 +27,7 @@ _FEW = 12
 # The largest true difference that is tried, in multiples of the mean size of the differences.
 _LARGEST = 4.0
 
-# No set of queries is larger; a search for more than this ends.
+# The largest number of queries to search for.
 _MOST_QUERIES = 2**50
 
 # More rows than this are drawn in bundles of neighbours: as valid, and within memory.
@@ -42,7 +42,7 @@ class Power:
 
     Simulated systems differ on as many queries as those at hand, and by as much. A true difference
     comes about in two ways: more of the queries differ in one direction, or each of them by the
-    same amount more. What is promised holds for both.
+    same amount more. The result holds for both.
     """
 
     delta: Values
@@ -53,7 +53,7 @@ class Power:
 
     @cached_property
     def why_unknown(self) -> str | None:
-        """Return in words why no difference can be named; None where one can."""
+        """Return why no difference can be named; None if one can."""
         differing, units = len(self._sizes), self._units
         what = "queries" if self.groups is None else "groups of queries"
         if differing < FEWEST_DIFFERING:

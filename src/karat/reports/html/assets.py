@@ -59,7 +59,7 @@ _VEGA_EXPORTS = "window.vegaEmbed = vegaEmbed; window.vega = vega; window.vegaLi
 
 @dataclass(frozen=True)
 class Inlined:
-    """Styles and scripts that stand in the page itself."""
+    """Styles and scripts inside the page."""
 
     css: str
     js: Sequence[str]

@@ -262,7 +262,7 @@ def _latency_spec(systems: Systems, rows: Sequence[Row]) -> Spec:
     names = [name for name in systems if any(row["system"] == name for row in rows)]
     y: Spec = {"field": "stage", "type": "nominal", "sort": stages, "axis": WORD_AXIS}
     y |= {"scale": {"paddingInner": 0.25, "paddingOuter": 0.15}}
-    # Within a stage the systems stand in the order of the report.
+    # Within a stage the systems are in the order of the report.
     offset = {"field": "system", "type": "nominal", "sort": names, "scale": {"domain": names}}
     x = amounts("p50", [row[key] for row in rows for key in _DRAWN if row[key] is not None], "ms")
     colour, shape = marked(systems, rows), marked(systems, rows, shaped=True)

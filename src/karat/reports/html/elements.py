@@ -95,7 +95,7 @@ def query_links(document: Document, head: Document | None) -> dict[str, str]:
 def link_names(sentence: str, links: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return a sentence in pieces, each with its link or none.
 
-    Links stand where the sentence names queries or a class of misses.
+    Names of queries and of a class of misses become links.
 
     >>> link_names("2 miss (q_1, q_2 …) by low_rank", {"q_1": "#q=q_1"})
     [('2 miss (', ''), ('q_1', '#q=q_1'), (', q_2 …) by low_rank', '')]
@@ -159,7 +159,7 @@ class Scale:
         return [Mark(kind, start, round(max(end - start, 1.0), 1))]
 
     def track(self) -> list[Mark]:
-        """Return the line that the other marks stand on."""
+        """Return the line below the other marks."""
         return self.stretch("track", (self.low, self.high))
 
 

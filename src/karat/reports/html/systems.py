@@ -327,7 +327,7 @@ def _heat(
 
 
 def _heat_word(cell: Document, tone: str, against: str, *, lower: bool) -> str:
-    """Return where a cell stands, for readers who do not see its colour."""
+    """Return the state of a cell in words, for readers who do not see its colour."""
     if cell["mean"] is None:
         return "no value"
     if tone not in ("good", "bad"):
