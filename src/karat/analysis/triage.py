@@ -218,8 +218,8 @@ class QueryInspector:
         queries = []
         for row in rows:
             query_id, text = gold.query_ids[row], self.text(row)
-            known = attributes.get(query_id, {})
-            notes = [known.pop(name, None) for name in _NOTES]
+            query_attributes = attributes.get(query_id, {})
+            notes = [query_attributes.pop(name, None) for name in _NOTES]
             miss = self.failures.by_query.get(query_id)
             queries.append(
                 {
@@ -227,7 +227,7 @@ class QueryInspector:
                     "text": text,
                     "note": next((note for note in notes if note), None),
                     "attributes": {
-                        name: value for name, value in known.items() if value is not None
+                        name: value for name, value in query_attributes.items() if value is not None
                     },
                     "status": final.status[row],
                     "error": errors.get(query_id),
@@ -582,8 +582,8 @@ def one_line(text: str, longest: int | None = _LONGEST) -> str:
 
 def _place(gold: Row) -> str:
     """Return the section and version of a gold item in brackets."""
-    known = [part for part in (gold["section"], gold["version"]) if part]
-    return f"[{', '.join(known)}] " if known else ""
+    place_parts = [part for part in (gold["section"], gold["version"]) if part]
+    return f"[{', '.join(place_parts)}] " if place_parts else ""
 
 
 def _hit_name(hit: Row) -> str:

@@ -80,7 +80,7 @@ def _forms(*names: str) -> list[Form]:
     """Return forms that some analyses have beside JSON and Markdown."""
     from karat.reports.outputs import Form
 
-    known = {
+    extra_forms = {
         "csv": Form("csv", ".csv", "the table of the numbers", "karat.pages.result.to_csv"),
         "png": Form("png", ".png", "the charts as a picture", "karat.pages.result.to_png"),
         "svg": Form("svg", ".svg", "the charts as a drawing", "karat.pages.result.to_svg"),
@@ -91,7 +91,7 @@ def _forms(*names: str) -> list[Form]:
             "karat.analysis.triage.to_misses",
         ),
     }
-    return [known[name] for name in names]
+    return [extra_forms[name] for name in names]
 
 
 @command("sweep")

@@ -208,11 +208,11 @@ def schema(  # noqa: C901 -- each branch refuses options that contradict each ot
     if quiet and not check:
         raise UsageError("--quiet is for --check; leave it out")
     if name is None:
-        known = [karat.schema()]
+        schemas = [karat.schema()]
         if as_json:
-            echo(json.dumps([asdict(entry) for entry in known], indent=2))
+            echo(json.dumps([asdict(entry) for entry in schemas], indent=2))
             return 0
-        for entry in known:
+        for entry in schemas:
             echo(f"{entry.name}  version {entry.version}: {entry.about}")
         echo("\nkarat schema NAME prints one; karat schema NAME --check FILE... checks files.")
         return 0

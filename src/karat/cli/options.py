@@ -360,7 +360,7 @@ class OutputOptions:
     ) -> list[Output]:
         """Read every ``-o``; an output that cannot be written is refused before any work."""
         check_stdin(inputs.files())
-        taken = [*inputs.files(), *saving.files(used=reads_store)]
+        input_files = [*inputs.files(), *saving.files(used=reads_store)]
         if not self.output:
             if self.timestamp is not None:
                 self.time([])
@@ -369,7 +369,7 @@ class OutputOptions:
 
         outputs = parse_outputs(
             self.output,
-            inputs=taken,
+            inputs=input_files,
             stdout_taken=self.as_json,
             systems=systems,
             names=default_names(inputs.runs),

@@ -38,8 +38,8 @@ def open_streams() -> Iterator[None]:
     reserved; otherwise the next opened file would get one, and libraries would print into it.
     """
     closed = [name for name in ("stdin", *_NAMES) if getattr(sys, name) is None]
-    taken = [os.open(os.devnull, os.O_RDWR) for _ in closed]
-    for name, number in zip(closed, taken, strict=True):
+    reserved = [os.open(os.devnull, os.O_RDWR) for _ in closed]
+    for name, number in zip(closed, reserved, strict=True):
         if name == "stdin":
             sys.stdin = io.TextIOWrapper(io.FileIO(number, closefd=False), encoding="utf-8")
         else:
@@ -52,7 +52,7 @@ def open_streams() -> Iterator[None]:
         yield
     finally:
         # The interpreter would try to write what is left, and end with a code of its own.
-        for name, number in zip(closed, taken, strict=True):
+        for name, number in zip(closed, reserved, strict=True):
             setattr(sys, name, None)
             os.close(number)
 

@@ -94,9 +94,9 @@ def _failures(system: System) -> dict[str, int | None]:
 def _breakdown(scores: Scores, queries: Queries | None) -> dict[str, dict[str, float | None]]:
     """Return the six categories first, then the others of the queries, by name."""
     masks = {name: np.zeros(len(scores.query_ids), dtype=np.bool_) for name in CATEGORIES}
-    known = {} if queries is None else _categories(queries)
+    categories_of = {} if queries is None else _categories(queries)
     for row, query_id in enumerate(scores.query_ids):
-        for name in known.get(query_id, ()):
+        for name in categories_of.get(query_id, ()):
             masks.setdefault(name, np.zeros(len(scores.query_ids), dtype=np.bool_))[row] = True
     others = sorted(name for name in masks if name not in CATEGORIES)
     return {

@@ -86,8 +86,8 @@ class Source:
             with suppress(OSError):
                 stamp = _STAMP(self.path.stat())
             if stamp != self.stamp:
-                what = "the file changed while it was being read; run again"
-                raise InputError(what, where=self.name)
+                message = "the file changed while it was being read; run again"
+                raise InputError(message, where=self.name)
         if problem is not None:
             raise problem
 
@@ -219,17 +219,17 @@ def with_ids(
     Raises InputError if a column is missing, or for an empty id.
     """
     for name in names:
-        known = QUERY_NAMES if name == "query_id" else ITEM_NAMES
-        table = table.rename({find_column(table, known, name.replace("_", " "), source): name})
+        id_names = QUERY_NAMES if name == "query_id" else ITEM_NAMES
+        table = table.rename({find_column(table, id_names, name.replace("_", " "), source): name})
     for name in names:
         kind = table.schema[name]
         if not table.height:
             table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name)).clear()
             continue
         if not kind.is_integer() and kind not in (pl.String, pl.Categorical, pl.Enum, pl.Null):
-            what = "decimal numbers" if kind.is_float() else str(kind)
+            type_name = "decimal numbers" if kind.is_float() else str(kind)
             raise InputError(
-                f"{name} holds {what}; ids must be text or whole numbers", where=source.name
+                f"{name} holds {type_name}; ids must be text or whole numbers", where=source.name
             )
         if kind != pl.String:
             table = table.with_columns(pl.col(name).cast(pl.String))

@@ -142,8 +142,8 @@ class Comparisons(Result):
         for row in overall:
             if (row.system, row.measure) == (system, name):
                 return row
-        known = [f"{row.system}, {row.measure}" for row in overall]
-        raise unknown("comparison", f"{system}, {name}", known)
+        compared_rows = [f"{row.system}, {row.measure}" for row in overall]
+        raise unknown("comparison", f"{system}, {name}", compared_rows)
 
 
 def compare_scores(

@@ -206,20 +206,20 @@ class Evaluation(AbstractContextManager["Evaluation"]):
             )
         if engine is not None:
             table = engine.read_gold(table, duplicates=duplicates, format=gold_format)
-        asked = queries_of(
+        query_table = queries_of(
             queries,
             gold,
             gold_format=gold_format,
             fields=self.fields,
             for_spark=engine is not None,
         )
-        if self._conventions.profile != STORY or asked is None:
-            return table, asked
-        table, blank = without_blank(table, asked)
+        if self._conventions.profile != STORY or query_table is None:
+            return table, query_table
+        table, blank = without_blank(table, query_table)
         if blank:
             many = plural(blank, "query", "queries")
             self.notify(f"karat: gold of {many} without text is left out")
-        return table, asked
+        return table, query_table
 
     def _small_gold(self, gold: Any, others: Iterable[Any]) -> SmallGold | None:
         """Return the gold if it is a small file, and the only input beside the runs."""

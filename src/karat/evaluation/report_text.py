@@ -435,9 +435,9 @@ def segment_table(segments: Mapping[str, Mapping[str, Any]], column: str) -> Gri
     measures = list(next(iter(segments.values()), {}))
     grid = [[label(column), "n", *measures]]
     for value, cells in segments.items():
-        known = [cell for cell in cells.values() if cell["n"]]
-        ns = [cell["n"] for cell in known] or [0]
-        small = any(cell.get("small") for cell in known or cells.values())
+        filled_cells = [cell for cell in cells.values() if cell["n"]]
+        ns = [cell["n"] for cell in filled_cells] or [0]
+        small = any(cell.get("small") for cell in filled_cells or cells.values())
         n = number_range(str(min(ns)), str(max(ns))) + (" small" if small else "")
         grid.append([label(value), n, *(measured(cells[name]) for name in measures)])
     return grid

@@ -179,8 +179,8 @@ def with_versions(
         return queries
     rows = gold.frame.filter(pl.col("grade") > 0)
     if VERSION not in rows.columns and corpus is not None and VERSION in corpus.frame.columns:
-        known = corpus.frame.select("item_id", VERSION)
-        rows = rows.join(known, on="item_id", how="left", maintain_order="left")
+        item_versions = corpus.frame.select("item_id", VERSION)
+        rows = rows.join(item_versions, on="item_id", how="left", maintain_order="left")
     if VERSION not in rows.columns or rows[VERSION].dtype.is_nested():
         return queries
     each = rows.drop_nulls(VERSION).group_by("query_id", maintain_order=True)

@@ -62,9 +62,9 @@ class ComparedSystem:
         if len(self.runs) == 1:
             return self.runs[0].values(measure)
         matrix = self.matrix(measure)
-        known = ~np.isnan(matrix)
-        total = np.where(known, matrix, 0.0).sum(axis=1)
-        return np.where(known.any(axis=1), total / np.maximum(known.sum(axis=1), 1), np.nan)
+        has_value = ~np.isnan(matrix)
+        total = np.where(has_value, matrix, 0.0).sum(axis=1)
+        return np.where(has_value.any(axis=1), total / np.maximum(has_value.sum(axis=1), 1), np.nan)
 
     def number(self, measure: Measure, rows: Mask) -> float | None:
         """Return the measure's number over these queries; of repeated runs the mean of theirs."""
@@ -103,12 +103,12 @@ def distinct_names(names: Sequence[str]) -> list[str]:
     >>> distinct_names(["bm25", "bm25", "dense", "bm25"])
     ['bm25', 'bm25-2', 'dense', 'bm25-3']
     """
-    taken = set(names)
+    used_names = set(names)
     seen: set[str] = set()
     distinct = []
     for name in names:
         number, candidate = 2, name
-        while candidate in seen or (candidate != name and candidate in taken):
+        while candidate in seen or (candidate != name and candidate in used_names):
             number, candidate = number + 1, f"{name}-{number}"
         seen.add(candidate)
         distinct.append(candidate)

@@ -219,9 +219,9 @@ def gold_of(
     names = join_spans(frame)["item_id"].to_list()
     by_row: dict[int, list[RelevantItem]] = {row: [] for row in rows}
     for at, (judgment, unit) in enumerate(zip(judged, frame.iter_rows(named=True), strict=True)):
-        known = parts.get(unit["item_id"], [])
-        in_corpus = None if items is None else bool(known)
-        facts = _corpus_facts(unit, known, by) | {"in_corpus": in_corpus}
+        item_parts = parts.get(unit["item_id"], [])
+        in_corpus = None if items is None else bool(item_parts)
+        facts = _corpus_facts(unit, item_parts, by) | {"in_corpus": in_corpus}
         item = RelevantItem(int(judgment), names[at], grade=float(unit["grade"]), **facts)
         by_row[rows[place[at]]].append(item)
     return {row: tuple(items) for row, items in by_row.items()}
@@ -246,9 +246,9 @@ def _corpus_facts(unit: Row, parts: Sequence[Row], by: str) -> dict[str, Any]:
 
 def _joined(values: Sequence[Any]) -> str | None:
     """Return different values joined as text."""
-    known = [value for value in values if value not in (None, "", [])]
+    present = [value for value in values if value not in (None, "", [])]
     texts = [
-        " > ".join(map(str, value)) if isinstance(value, list) else str(value) for value in known
+        " > ".join(map(str, value)) if isinstance(value, list) else str(value) for value in present
     ]
     return ", ".join(dict.fromkeys(texts)) or None
 

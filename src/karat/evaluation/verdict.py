@@ -56,8 +56,8 @@ class Rule:
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
-                known = ", ".join(filter(None, choices))
-                raise UsageError(f"{name} is {value!r}; it can be {known}")
+                allowed = ", ".join(filter(None, choices))
+                raise UsageError(f"{name} is {value!r}; it can be {allowed}")
         if self.pairs == "all" and self.correction == "bh":
             raise UsageError("pairs=all brings its own correction; leave correction=bh out")
         if not 0 <= self.margin <= (1.0 if self.margin_kind == "relative" else 1e9):

@@ -165,12 +165,12 @@ def read_gold_of(
 
 def read_queries_of(read: Callable[..., Iterable[JudgedQuery]], file: Input) -> Queries:
     """Read the queries of an eval set, with all other keys of their records as attributes."""
-    taken = {"query_id", "text"}
+    reserved = {"query_id", "text"}
     rows = [
         {
             "query_id": query.query_id,
             "text": query.text,
-            **{f"attribute.{k}" if k in taken else k: v for k, v in query.attributes.items()},
+            **{f"attribute.{k}" if k in reserved else k: v for k, v in query.attributes.items()},
         }
         for query in _with_unique_ids(read(file, texts=True), file)
     ]

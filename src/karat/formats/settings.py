@@ -94,9 +94,9 @@ def parse_yaml(text: str, name: str) -> Yaml:
         _note_lines(root, (), lines)
         return Yaml(loader.construct_document(root), Place(name, lines=lines))
     except yaml.reader.ReaderError as error:
-        what = f"holds the character {error.character:#04x}, so it is not text; save it as YAML"
+        message = f"holds the character {error.character:#04x}, so it is not text; save it as YAML"
         line = text.count("\n", 0, error.position) + 1
-        raise InputError(what, where=name, line=line) from None
+        raise InputError(message, where=name, line=line) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "cannot be read"
@@ -250,8 +250,8 @@ def validate(model: type[F], data: Mapping[str, Any], place: Place) -> F:
             for index, entry in enumerate(value if isinstance(value, list) else ()):
                 if isinstance(entry, Mapping):
                     validate(inner, entry, place.at(key, index))
-        key, what = explain_error(error, data, expectations(model))
-        raise place.at(key).error(what) from None
+        key, message = explain_error(error, data, expectations(model))
+        raise place.at(key).error(message) from None
 
 
 def _inner_model(model: type[BaseModel], key: str) -> type[ConfigModel] | None:

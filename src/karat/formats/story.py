@@ -331,7 +331,7 @@ def _parse(text: str) -> tuple[_Group, list[tuple[int, str]]]:
 
 def _lines(text: str, errors: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Yield the lines without comments and notes; one that is not closed is an error."""
-    until, since, what = "", 0, ""
+    until, since, construct = "", 0, ""
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip()
         note = _NOTE.match(line)
@@ -342,13 +342,13 @@ def _lines(text: str, errors: list[tuple[int, str]]) -> Iterator[tuple[int, str]
             closed = note is not None and note[1].lower() == until and mark == "end"
             until = "" if closed else until
         elif note and mark == "begin":
-            until, since, what = note[1].lower(), number, f"the note #{note[1]}"
+            until, since, construct = note[1].lower(), number, f"the note #{note[1]}"
         elif line.startswith("/*"):
-            until, since, what = "" if "*/" in line else "*/", number, "the comment"
+            until, since, construct = "" if "*/" in line else "*/", number, "the comment"
         elif line and not line.startswith(("//", "#")):
             yield number, line
     if until:
-        errors.append((since, f"{what} is not closed"))
+        errors.append((since, f"{construct} is not closed"))
 
 
 def _tokens(line: str) -> list[_Token] | None:

@@ -226,16 +226,16 @@ def _split(lines: pl.DataFrame, fields: LineFields, file: Input) -> pl.DataFrame
         wrong |= columns["more"].is_not_null()
     if wrong.any():
         actual = lines["text"].filter(wrong)[0].count(separator) + 1
-        what = f"{actual} column{'s' * (actual > 1)}; expected {fields.expected}"
-        _refuse(lines, wrong, what, file)
+        problem = f"{actual} column{'s' * (actual > 1)}; expected {fields.expected}"
+        _refuse(lines, wrong, problem, file)
     table = columns.select(fields.columns_read).insert_column(0, lines["line"])
     if fields.number:
         raw = table[fields.number]
         values = raw.str.strip_chars().cast(pl.Float64, strict=False)
         wrong = ~raw.str.strip_chars().str.contains(_NUMBER) | ~values.is_finite()
         if wrong.any():
-            what = f"{fields.number} is {raw.filter(wrong)[0]!r}; {fields.need}"
-            _refuse(table, wrong, what, file)
+            problem = f"{fields.number} is {raw.filter(wrong)[0]!r}; {fields.need}"
+            _refuse(table, wrong, problem, file)
         table = table.with_columns(values)
     if "rank" in table.columns:
         # A rank that is no number is left out; the scores rank the hits.

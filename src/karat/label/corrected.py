@@ -199,8 +199,8 @@ def cells_of(rows: pl.DataFrame) -> Cells:
     table = rows.select(pl.col(names).cast(pl.Int64), pl.col("unit").cast(pl.String))
     table = table.group_by("unit").agg(pl.col(names).sum()).sort("unit")
     counts = table.select(names).to_numpy().astype(np.float64)
-    own = np.hstack([counts[:, :4], counts[:, len(COLUMNS) :]])
-    return Cells(tuple(table["unit"].to_list()), counts[:, : len(COLUMNS)], own)
+    own_counts = np.hstack([counts[:, :4], counts[:, len(COLUMNS) :]])
+    return Cells(tuple(table["unit"].to_list()), counts[:, : len(COLUMNS)], own_counts)
 
 
 def estimate(cells: Cells, method: Method, conventions: Conventions, place: str) -> Estimate:
@@ -374,19 +374,19 @@ class Corrector:
         queries = pl.DataFrame(
             {"row": np.arange(len(ids)), "query_id": ids, "unit": units_of(ids, groups)}
         )
-        asked = queries.filter(pl.Series(counted))
+        counted_queries = queries.filter(pl.Series(counted))
         if scores.lists is None:
             raise UsageError(f"the scores of {scores.system} come without lists; score it again")
         # A repeat keeps its rank and is not relevant, like an empty rank.
         top = without_repeats(scores.lists).filter(pl.col("rank") <= k)
         hits = top.select(
             pl.col("row").cast(pl.Int64), "item_id", pl.col("rank", "grade").cast(pl.Float64)
-        ).join(asked, on="row", how="inner")
+        ).join(counted_queries, on="row", how="inner")
         known = hits.drop_nulls("grade").filter(pl.col("grade") >= 0).select(*PAIR, "grade")
         pairs = side_by_side(self.judged, self.human, top=hits, known=Gold.from_frame(known)).frame
         rows = pairs.select("query_id", **kinds_of(rel))
         # A rank that a short list leaves empty is known, and not relevant.
-        listed = pl.concat([hits.select("query_id"), asked.select("query_id")])
+        listed = pl.concat([hits.select("query_id"), counted_queries.select("query_id")])
         lacking = listed.group_by("query_id", maintain_order=True).agg(lacking=k + 1 - pl.len())
         empty = lacking.select(
             pl.col("query_id").repeat_by("lacking").explode(), known=True, empty=True

@@ -294,14 +294,14 @@ def _write_labels(
             judged.count(line, is_new=False)
         advance(judged.kept)
         # Failed pairs of a finished file are asked again.
-        rest = tasks[len(journal.done) :]
-        asked = (task for task in rest if task.name not in journal.earlier)
-        with closing(runner.outcomes(asked)) as outcomes:
-            for task in rest:
-                known = journal.earlier.get(task.name)
-                line = known or line_of(task, next(outcomes)[1], judged.rater)
+        remaining_tasks = tasks[len(journal.done) :]
+        pending = (task for task in remaining_tasks if task.name not in journal.earlier)
+        with closing(runner.outcomes(pending)) as outcomes:
+            for task in remaining_tasks:
+                earlier_line = journal.earlier.get(task.name)
+                line = earlier_line or line_of(task, next(outcomes)[1], judged.rater)
                 journal.write(line.data)
-                judged.count(line, is_new=known is None)
+                judged.count(line, is_new=earlier_line is None)
                 advance(1)
     except KeyboardInterrupt:
         raise InterruptedJudging(journal.interrupted(len(tasks))) from None

@@ -70,9 +70,9 @@ class JudgedRun:
     def without(self, target: Target, removed: Mask) -> Ranked:
         """Return the lists on gold without some judgments; ``target`` is that gold."""
         hits = self.ranked.hits
-        kept = hits.where(~removed[hits.row]) if hits.row is not None else hits
-        kept = replace(kept, row=None)
-        return replace(self.ranked, target=target, hits=kept, found=kept)
+        remaining = hits.where(~removed[hits.row]) if hits.row is not None else hits
+        remaining = replace(remaining, row=None)
+        return replace(self.ranked, target=target, hits=remaining, found=remaining)
 
     def condensed(self) -> Ranked:
         """Return the lists without unjudged items; the others move up."""
@@ -86,9 +86,9 @@ class JudgedRun:
 
         The share is None for ranks at which nothing was returned.
         """
-        hits, asked = self.ranked.hits, judged_queries(self.ranked.target)
-        returned = self.ranked.returned[asked]
-        judged = hits.rank[(hits.grade >= 0) & asked[hits.query]]
+        hits, has_judgment = self.ranked.hits, judged_queries(self.ranked.target)
+        returned = self.ranked.returned[has_judgment]
+        judged = hits.rank[(hits.grade >= 0) & has_judgment[hits.query]]
         ends = [0, *(end for end in _BAND_ENDS if end < depth), depth]
         bands = []
         for start, end in pairwise(ends):
@@ -148,9 +148,9 @@ def ranks(values: Sequence[float | None], *, lower: bool = False) -> list[int | 
     ([3, 1, None, 1], [1, 2])
     """
     sign = -1.0 if lower else 1.0
-    known = [sign * value for value in values if value is not None]
+    known_values = [sign * value for value in values if value is not None]
     return [
-        None if value is None else 1 + sum(other > sign * value + SAME for other in known)
+        None if value is None else 1 + sum(other > sign * value + SAME for other in known_values)
         for value in values
     ]
 
@@ -193,9 +193,9 @@ def swaps(
     [('b', 'a')]
     """
     columns = zip(names, before, after, strict=True)
-    known = [(name, v, w) for name, v, w in columns if v is not None and w is not None]
+    known_pairs = [(name, v, w) for name, v, w in columns if v is not None and w is not None]
     turned = []
-    for first, second in combinations(known, 2):
+    for first, second in combinations(known_pairs, 2):
         if (second[1] > first[1]) is not lower:
             first, second = second, first
         now, then = first[1] - second[1], first[2] - second[2]

@@ -129,15 +129,15 @@ def export_page(results: Results) -> Page:
     """Return the page on what was written, and what was not."""
     whose = f" of {label(results['rater'])}" if results["rater"] else ""
     if "judgments" in results:
-        what = f"{plural(results['judgments'], 'judgment')}{whose}"
+        written = f"{plural(results['judgments'], 'judgment')}{whose}"
     else:
-        what = f"{plural(results['graded'], 'pair')}{whose} by {results['resolve']}"
+        written = f"{plural(results['graded'], 'pair')}{whose} by {results['resolve']}"
     lines = []
     for file in results["files"]:
         lines.append(f"{label(file['path'])}: {file['rows']:,} written as {file['format']}")
         if file["lost"]:
             lines.append(f"not kept by {file['format']}: {', '.join(file['lost'])}")
-    headline = [f"{what} of {_set(results['set'])}"]
+    headline = [f"{written} of {_set(results['set'])}"]
     return Page("Exported", headline, [Section("", None, lines)], list(_unwritten(results)))
 
 

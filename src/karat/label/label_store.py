@@ -397,8 +397,8 @@ def _choose_set(store: Store, name: str | None) -> LabelSet:
     # Names are unique, and none is a whole number, as ids are.
     matches = [each for each in sets if name is None or name.strip() in (str(each.id), each.name)]
     if not matches:
-        known = [str(each.id) for each in sets] + [each.name for each in sets]
-        raise unknown("label set", str(name), known)
+        set_names = [str(each.id) for each in sets] + [each.name for each in sets]
+        raise unknown("label set", str(name), set_names)
     if len(matches) > 1:
         names = ", ".join(f"{each.id} ({each.name})" for each in matches[:_NAMED])
         many = f"there are {len(matches)} label sets to choose from"
@@ -458,13 +458,13 @@ def _output_files(
     if not outputs:
         raise UsageError("nothing to write; name a file with -o")
     files = [_output_file(text, as_lines=as_lines) for text in outputs]
-    taken = dict.fromkeys(map(os.path.realpath, store_files), "the store itself")
+    used_files = dict.fromkeys(map(os.path.realpath, store_files), "the store itself")
     for path, _ in files:
         place = path if path == "-" else os.path.realpath(path)
-        if place in taken:
-            raise UsageError(f"-o {path} is {taken[place]}; choose another name")
+        if place in used_files:
+            raise UsageError(f"-o {path} is {used_files[place]}; choose another name")
         refuse_database(path)
-        taken[place] = "given twice"
+        used_files[place] = "given twice"
     return files
 
 

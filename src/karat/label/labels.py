@@ -92,8 +92,8 @@ def read_labels(path: str | Path, *, rater: str | None = None) -> Labels:
     lines = list(read_label_lines(file))
     if not lines:
         raise InputError("holds no label; at least one line is expected", where=file.name)
-    known = {line.rater for line in lines if line.rater is not None}
-    nameless = known.pop() if len(known) == 1 else file.stem
+    rater_names = {line.rater for line in lines if line.rater is not None}
+    nameless = rater_names.pop() if len(rater_names) == 1 else file.stem
     lines = [line._replace(rater=line.rater or nameless) for line in lines]
     if rater is not None:
         names = ", ".join(sorted({repr(line.rater) for line in lines}))
@@ -323,11 +323,11 @@ def winning_grades(judgments: pl.DataFrame, method: str) -> tuple[pl.DataFrame, 
     fitted = None
     if method == "dawid-skene" and len(names) > 1:
         fitted = dawid_skene(rater, items, grades)
-        known, winners = fitted.items, fitted.most_likely()
+        item_numbers, winners = fitted.items, fitted.most_likely()
     else:
-        known, winners = majority(items, grades)
+        item_numbers, winners = majority(items, grades)
     voted = pl.DataFrame(
-        {"pair": known, "grade": winners}, schema={"pair": pl.UInt32, "grade": pl.Float64}
+        {"pair": item_numbers, "grade": winners}, schema={"pair": pl.UInt32, "grade": pl.Float64}
     )
     columns = [*PAIR, "grade", "decided"]
     by_vote = pairs.join(voted, on="pair", how="left").with_columns(decided=pl.lit(value=False))

@@ -136,14 +136,14 @@ def next_judgments(
     if number_of(chosen) is not aggregates.mean:
         raise UsageError(f"{chosen} is not a mean over queries; name a measure that is")
     tables = runs_by_name(runs, format=run_format, strict=strict)
-    asked = queries_table(queries, golds, gold_format=gold_format)
-    if not golds and asked is None:
+    query_table = queries_table(queries, golds, gold_format=gold_format)
+    if not golds and query_table is None:
         raise UsageError("give the judgments so far (--gold), or the --queries if there are none")
     judged = gold_tables(golds, format=gold_format, duplicates=conventions.duplicates)
-    ids = [] if asked is None else asked.frame["query_id"].to_list()
+    ids = [] if query_table is None else query_table.frame["query_id"].to_list()
     merged, again, differently = merge_gold(judged, ids)
     texts = corpus_table(corpus)
-    scored = _scored(tables, merged, asked, texts, conventions, chosen)
+    scored = _scored(tables, merged, query_table, texts, conventions, chosen)
     one_run = len(scored.scores) == 1
     state = scored.mean_range(within or 0.0) if one_run else scored.verdict(rule)
     state |= scored.choose(0 if state["settled"] else count, depth)
@@ -165,11 +165,11 @@ def next_judgments(
     inputs = {
         "runs": [run.source for run in tables.values()],
         "gold": [table.source for table in judged],
-        "queries": None if asked is None else asked.source,
+        "queries": None if query_table is None else query_table.source,
         "corpus": None if texts is None else texts.source,
     }
     chosen_pairs = pl.DataFrame(state["next"], schema=dict.fromkeys(PAIR, pl.String))
-    pairs = with_texts(shuffled(chosen_pairs, conventions.seed), asked, texts)
+    pairs = with_texts(shuffled(chosen_pairs, conventions.seed), query_table, texts)
     return NextJudgments(body, conventions.document(), _next_page, inputs, pairs=pairs)
 
 
@@ -289,9 +289,9 @@ class _ScoredRuns:
         """Count the unjudged pairs and those that could matter, and choose the next ones."""
         two = len(self.lists) == 2
         pairs = effects(self.measure, self.lists, self.prepared)
-        known = ~np.isnan([run.values(str(self.measure)) for run in self.scores]).any(axis=0)
+        has_value = ~np.isnan([run.values(str(self.measure)) for run in self.scores]).any(axis=0)
         rel = float(self.measure.arguments.get("rel", self.prepared.conventions.rel))
-        unjudged = candidates(pairs, judged_items(self.scores, rel), int(known.sum()))
+        unjudged = candidates(pairs, judged_items(self.scores, rel), int(has_value.sum()))
         near = unjudged
         if depth is not None:
             near = unjudged.filter(pl.min_horizontal("first_rank", "second_rank") <= depth)
@@ -364,9 +364,9 @@ def chances(first: Ints, second: Ints, judged: pl.DataFrame) -> Values:
     if is_relevant.all():
         return prior[_groups(first, second)]
     groups = _groups(judged["first"].to_numpy(), judged["second"].to_numpy())
-    seen = np.bincount(groups, minlength=len(prior))
+    judged_counts = np.bincount(groups, minlength=len(prior))
     relevant = np.bincount(groups[is_relevant], minlength=len(prior))
-    share: Values = (relevant + STRENGTH * prior) / (seen + STRENGTH)
+    share: Values = (relevant + STRENGTH * prior) / (judged_counts + STRENGTH)
     return share[_groups(first, second)]
 
 

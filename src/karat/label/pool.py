@@ -223,18 +223,18 @@ def top_hits(
     answered if its call did not fail, even with an empty list.
     """
     nothing = pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"grade": pl.Float64})
-    asked = prepare(Gold.from_frame(nothing, query_ids=query_ids), conventions)
+    prepared = prepare(Gold.from_frame(nothing, query_ids=query_ids), conventions)
     needs = ListNeeds.of((), depth)
-    blocks = _of_each_block(run, lambda block: rank(block, asked, needs))
+    blocks = _of_each_block(run, lambda block: rank(block, prepared, needs))
     empty = np.empty(0, dtype=np.int64)
     answered = np.unique(np.concatenate([empty, *(block.codes for block in blocks)]))
     failed = np.unique(np.concatenate([empty, *(block.failed for block in blocks)]))
     unknown = sorted({name for block in blocks for name in block.unknown_queries})
     if not len(answered) and not len(failed) and unknown:
-        returned, wanted = (" and ".join(map(repr, ids[:2])) for ids in (unknown, query_ids))
-        message = f"shares no query with the queries: it has {returned}, they have {wanted}"
+        returned, expected = (" and ".join(map(repr, ids[:2])) for ids in (unknown, query_ids))
+        message = f"shares no query with the queries: it has {returned}, they have {expected}"
         raise InputError(message, where=run.source.name)
-    ids = pl.Series("query_id", list(asked.query_ids), dtype=pl.String)
+    ids = pl.Series("query_id", list(prepared.query_ids), dtype=pl.String)
     parts = [pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"rank": pl.Int64})]
     for block in blocks:
         listing = block.ranked.listing
@@ -264,11 +264,11 @@ def _union(tops: Sequence[pl.DataFrame], gold: Sequence[Gold]) -> pl.DataFrame:
     """
     hits = pl.concat([top.select(PAIR) for top in tops])
     union = hits.group_by(PAIR).agg(runs=pl.len()).sort(PAIR)
-    known = pl.concat(
+    gold_pairs = pl.concat(
         [union.select(PAIR).clear(), *(judged_pairs(table).select(PAIR) for table in gold)]
     )
-    known = known.unique().with_columns(judged=pl.lit(value=True))
-    union = union.join(known, on=PAIR, how="left", maintain_order="left")
+    gold_pairs = gold_pairs.unique().with_columns(judged=pl.lit(value=True))
+    union = union.join(gold_pairs, on=PAIR, how="left", maintain_order="left")
     return union.with_columns(pl.col("judged").fill_null(value=False))
 
 

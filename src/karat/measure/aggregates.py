@@ -52,14 +52,14 @@ def gather(parts: list[Evidence]) -> Evidence:
 
 def mean(values: Values, evidence: Evidence = NOTHING) -> float | None:
     """Return the exact mean."""
-    known = values[~np.isnan(values)]
-    return math.fsum(known.tolist()) / len(known) if len(known) else None
+    measured = values[~np.isnan(values)]
+    return math.fsum(measured.tolist()) / len(measured) if len(measured) else None
 
 
 def total(values: Values, evidence: Evidence = NOTHING) -> float | None:
     """Return the exact sum."""
-    known = values[~np.isnan(values)]
-    return math.fsum(known.tolist()) if len(known) else None
+    measured = values[~np.isnan(values)]
+    return math.fsum(measured.tolist()) if len(measured) else None
 
 
 def geometric_mean(values: Values, evidence: Evidence = NOTHING) -> float | None:
@@ -90,5 +90,5 @@ def independent_keys(evidence: Evidence) -> int:
 
 def percentile(values: Values, evidence: Evidence = NOTHING, *, share: float) -> float | None:
     """Return a percentile by linear interpolation."""
-    known = values[~np.isnan(values)]
-    return float(np.percentile(known, 100 * share)) if len(known) else None
+    measured = values[~np.isnan(values)]
+    return float(np.percentile(measured, 100 * share)) if len(measured) else None

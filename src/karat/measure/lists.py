@@ -128,13 +128,13 @@ def _with_attributes(
     corpus = gold.corpus.with_row_index("corpus_row").with_columns(
         pl.col("corpus_row").cast(pl.Int64)
     )
-    wanted = ["corpus_row"]
-    wanted += [name for name in ("text", "tokens") if name in corpus.columns]
-    kept = [name for name in frame.columns if name not in wanted]
-    known = corpus.select("item_id", *wanted)
+    wanted_columns = ["corpus_row"]
+    wanted_columns += [name for name in ("text", "tokens") if name in corpus.columns]
+    own_columns = [name for name in frame.columns if name not in wanted_columns]
+    known = corpus.select("item_id", *wanted_columns)
     if "version" in corpus.columns:
         known = known.with_columns(corpus["version"].cast(pl.String).alias("_version"))
-    frame = frame.select(kept).join(known, on="item_id", how="left", maintain_order="left")
+    frame = frame.select(own_columns).join(known, on="item_id", how="left", maintain_order="left")
     if "_version" in frame.columns:
         own = [pl.col("version").cast(pl.String)] if "version" in frame.columns else []
         frame = frame.with_columns(version=pl.coalesce(*own, "_version")).drop("_version")
@@ -143,25 +143,25 @@ def _with_attributes(
         "tokens": pl.col("tokens").cast(pl.Int64),
         "text": pl.col("text").str.count_matches(r"\S+").cast(pl.Int64),
     }
-    counted = pl.coalesce(count for name, count in counts.items() if name in wanted)
+    counted = pl.coalesce(count for name, count in counts.items() if name in wanted_columns)
     return frame.with_columns(pl.col("corpus_row").fill_null(-1), tokens=counted)
 
 
 def _call_columns(calls: pl.DataFrame, codes: Ints, gold: Prepared) -> dict[str, Values]:
     """Return latencies and costs by query; an unlogged total is the sum of the stages."""
     of_call = gold.code_of(calls["query_id"])
-    known = {}
+    logged_stages = {}
     for name in calls.columns:
         if name.startswith(("latency.", "cost.")):
             values = np.full(len(gold.query_ids), np.nan)
             logged = calls[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
             values[of_call[of_call >= 0]] = logged[of_call >= 0]
-            known[name] = values[codes]
-    total = known.pop("latency.total", None)
-    stages = [values for name, values in known.items() if name.startswith("latency.")]
+            logged_stages[name] = values[codes]
+    total = logged_stages.pop("latency.total", None)
+    stages = [values for name, values in logged_stages.items() if name.startswith("latency.")]
     if stages:
         silent = np.isnan(stages).all(axis=0)
         added = np.where(silent, np.nan, np.nansum(stages, axis=0))
         # One call may log its stages and another, such as one that failed, a total alone.
         total = added if total is None else np.where(np.isnan(total), added, total)
-    return known if total is None else known | {"latency.total": total}
+    return logged_stages if total is None else logged_stages | {"latency.total": total}

@@ -119,15 +119,15 @@ def run_side(run: Run, gold: Prepared, ranked: Ranked, codes: Ints, failed: Ints
 
 def returned_ids(run: Run) -> pl.DataFrame:
     """Return every item that a run returned, with the document that the run names for it."""
-    known = [name for name in ("item_id", "doc_id") if name in run.hits.columns]
-    return run.hits.select(pl.col(known).cast(pl.String)).unique()
+    id_columns = [name for name in ("item_id", "doc_id") if name in run.hits.columns]
+    return run.hits.select(pl.col(id_columns).cast(pl.String)).unique()
 
 
 def ids_of_stages(run: Run) -> pl.DataFrame:
     """Return every item that a run returned, with its document and the stage that returned it."""
     hits = run.hits if run.staged else run.hits.with_columns(stage=pl.lit("final"))
-    known = [name for name in ("item_id", "doc_id", "stage") if name in hits.columns]
-    return hits.select(pl.col(known).cast(pl.String)).unique()
+    id_columns = [name for name in ("item_id", "doc_id", "stage") if name in hits.columns]
+    return hits.select(pl.col(id_columns).cast(pl.String)).unique()
 
 
 def add_other_stages(meeting: Meeting, beside: pl.DataFrame) -> Meeting:
@@ -218,8 +218,8 @@ class _Sides:
     @cached_property
     def gold_ids(self) -> pl.Series:
         """The relevant items of the gold."""
-        known = self.meeting.gold
-        return pl.Series("item_id", [], dtype=pl.String) if known is None else known
+        gold_ids = self.meeting.gold
+        return pl.Series("item_id", [], dtype=pl.String) if gold_ids is None else gold_ids
 
     @cached_property
     def returned(self) -> pl.DataFrame:
@@ -252,8 +252,8 @@ class _Sides:
         """Return those of some ids that the corpus has, as an item or as a document."""
         if self.corpus is None:
             return ids.clear()
-        known = [_in_both(self.corpus[name], ids).rename(ids.name) for name in columns]
-        return pl.concat(known).unique()
+        known_ids = [_in_both(self.corpus[name], ids).rename(ids.name) for name in columns]
+        return pl.concat(known_ids).unique()
 
     def _are_known(self, ids: pl.Series) -> bool:
         """Return whether the corpus has enough of some ids for them to be its own."""
@@ -329,8 +329,8 @@ class _Sides:
             return
         from karat.measure.spelling import spelling_difference
 
-        known = pl.concat([self.corpus["item_id"], self.corpus["doc_id"].rename("item_id")])
-        spelling = spelling_difference(gold, _few(known.to_frame())["item_id"])
+        corpus_ids = pl.concat([self.corpus["item_id"], self.corpus["doc_id"].rename("item_id")])
+        spelling = spelling_difference(gold, _few(corpus_ids.to_frame())["item_id"])
         count = len(self._in_corpus(gold))
         raise self._misfit(
             f"{count:,} of {len(gold):,} relevant items of {self.gold} occur in {self.corpus_name}",

@@ -205,10 +205,10 @@ def _definition_of(name: str, params: Mapping[str, Any], k: str | None, text: st
     if spelled not in _spellings():
         # The nearest other spelling, such as Recall; else the names of all measures.
         near = get_close_matches(name.casefold(), _spellings(), n=1, cutoff=0.5)
-        known = list(MEASURES)
+        suggestions = list(MEASURES)
         if near and near[0] not in map(str.casefold, MEASURES):
-            known = [near[0].capitalize() if name[:1].isupper() else near[0]]
-        raise unknown("measure", name, known, inside=text)
+            suggestions = [near[0].capitalize() if name[:1].isupper() else near[0]]
+        raise unknown("measure", name, suggestions, inside=text)
     return MEASURES[_spellings()[spelled]]
 
 

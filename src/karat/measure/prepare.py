@@ -330,9 +330,9 @@ def entity_sets(column: pl.Series) -> list[tuple[str, ...] | None]:
 
 def doc_of_hits(hits: pl.DataFrame, corpus: pl.DataFrame | None) -> pl.Series:
     """Return the document of each hit: the run's word, the corpus's, else the id's."""
-    known = [pl.col("doc_id").cast(pl.String)] if "doc_id" in hits.columns else []
+    doc_columns = [pl.col("doc_id").cast(pl.String)] if "doc_id" in hits.columns else []
     if corpus is not None:
         docs = corpus.select("item_id", corpus_doc="doc_id")
         hits = hits.join(docs, on="item_id", how="left", maintain_order="left")
-        known.append(pl.col("corpus_doc"))
-    return hits.select(doc_id=pl.coalesce(*known, doc_of(pl.col("item_id"))))["doc_id"]
+        doc_columns.append(pl.col("corpus_doc"))
+    return hits.select(doc_id=pl.coalesce(*doc_columns, doc_of(pl.col("item_id"))))["doc_id"]

@@ -226,10 +226,10 @@ class _Slots:
 
     def labelled(self, labels: Values) -> Ranked:
         """Return the lists once every unjudged item has a label; grade 0 is like no judgment."""
-        given = labels > 0
+        labelled = labels > 0
         everyone = np.arange(self.ranked.n)
         return judged_more(
-            self.ranked, everyone, self.query[given], self.rank[given], labels[given]
+            self.ranked, everyone, self.query[labelled], self.rank[labelled], labels[labelled]
         )
 
     def inside(self, k: Cut) -> Mask:

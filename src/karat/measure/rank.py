@@ -423,8 +423,8 @@ def trace_of(blocks: Sequence[Block], gold: Prepared) -> Trace:
     hits, order = _joined(blocks, [block.ranked.hits for block in blocks], gold)
     found, _ = _joined(blocks, [block.ranked.found for block in blocks], gold)
     repeats = None
-    known = [(block.codes, block.ranked.repeats) for block in blocks]
-    places = [(codes[r.query], r.rank) for codes, r in known if r is not None]
+    repeats_by_block = [(block.codes, block.ranked.repeats) for block in blocks]
+    places = [(codes[r.query], r.rank) for codes, r in repeats_by_block if r is not None]
     if places:
         query, rank = (np.concatenate(side) for side in zip(*places, strict=True))
         order_of_repeats = np.lexsort((rank, query))

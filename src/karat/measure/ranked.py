@@ -103,11 +103,11 @@ def at_ranks(base: str | float, ranks: Ints) -> Values:
     deepest = int(ranks.max(initial=0))
     table = _TABLES.get(base)
     if table is None or len(table) <= deepest:
-        known = range(max(deepest, 1000) + 1)
+        table_ranks = range(max(deepest, 1000) + 1)
         if isinstance(base, str):
-            table = np.array([math.log2(rank + 1) for rank in known])
+            table = np.array([math.log2(rank + 1) for rank in table_ranks])
         else:
-            table = np.array([base ** max(rank - 1, 0) for rank in known])
+            table = np.array([base ** max(rank - 1, 0) for rank in table_ranks])
         _TABLES[base] = table
     return table[ranks]
 
@@ -217,8 +217,8 @@ class Ranked:
         """Return how many items of each list fit into a budget of tokens, in rank order."""
         if self.is_ideal or self.listing is None:
             return np.maximum(self.returned, 1)
-        what = "item token counts or texts: give --corpus (evaluate(…, corpus=…))"
-        tokens = self.listing.column("tokens", f"a cut-off of {budget} tokens", what)
+        needed = "item token counts or texts: give --corpus (evaluate(…, corpus=…))"
+        tokens = self.listing.column("tokens", f"a cut-off of {budget} tokens", needed)
         if tokens.null_count():
             item = self.listing.frame["item_id"].filter(tokens.is_null())[0]
             raise InputError(

@@ -203,12 +203,12 @@ class ScoreBuilder:
         for measure in self.measures:
             self._fill(measure, block, orders)
         if self.keep and (listing := block.ranked.listing) is not None:
-            wanted = ("item_id", "doc_id", *HIT_FACTS, "grade", "repeat")
-            known = [name for name in wanted if name in listing.frame.columns]
+            list_columns = ("item_id", "doc_id", *HIT_FACTS, "grade", "repeat")
+            available = [name for name in list_columns if name in listing.frame.columns]
             # A run's own column of tokens may be of any kind.
             lengths = pl.col("^tokens$").cast(pl.Float64, strict=False)
             row = pl.Series("row", block.codes[listing.query])
-            top = listing.frame.select(row, pl.Series("rank", listing.rank), *known, lengths)
+            top = listing.frame.select(row, pl.Series("rank", listing.rank), *available, lengths)
             top = top.filter(pl.col("rank") <= self.keep)
             scores.lists.append(top.with_columns(pl.col("grade").fill_nan(None)))
         if self.keep and calls is not None:

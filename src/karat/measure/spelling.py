@@ -123,15 +123,15 @@ def _shared_affix(
 
     It is a prefix of the keys read forwards (``step`` 1), or backwards (-1) for a suffix.
     """
-    known = {key[::step]: name for name, key in shorter.iter_rows()}
+    names_by_key = {key[::step]: name for name, key in shorter.iter_rows()}
     sample = longer.gather_every(-(-longer.height // _SAMPLE) or 1).rows()
     pairs: dict[str, list[tuple[str, str]]] = {}
     between_words = set()
     for name, key in sample:
         for at in range(1, len(key)):
             affix, base = key[::step][:at], key[::step][at:]
-            if base in known:
-                pairs.setdefault(affix, []).append((name, known[base]))
+            if base in names_by_key:
+                pairs.setdefault(affix, []).append((name, names_by_key[base]))
                 inner, outer = affix[-1], base[0]
                 letters = inner.isalnum() and outer.isalnum()
                 if not letters or inner.isdigit() != outer.isdigit():

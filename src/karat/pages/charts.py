@@ -95,9 +95,9 @@ def waterfall_rows(
     rows = [_bar("ceiling", (0.0, level), level, figure(level), best)]
     for part in document["parts"]:
         lost = part["lost"] or 0.0
-        known = part["part"] not in document["unknown"] and part["lost"] is not None
+        is_measured = part["part"] not in document["unknown"] and part["lost"] is not None
         # Rounding errors count as nothing.
-        text = change(-lost if round(lost, 4) else 0.0) if known else "?"
+        text = change(-lost if round(lost, 4) else 0.0) if is_measured else "?"
         ends, level = (level, level - lost), level - lost
         rows.append(_bar(label(part["part"]), ends, level, text, gain if lost < 0 else loss))
     return [*rows, _bar("value", (0.0, value), value, figure(value), mean)]

@@ -187,10 +187,10 @@ def sparkline(values: Sequence[float | None]) -> str:
     >>> sparkline([0.1, 0.2, None, 0.4])
     '▁▃ █'
     """
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known:
+    finite_values = [value for value in values if value is not None and math.isfinite(value)]
+    if not finite_values:
         return ""
-    low, high = min(known), max(known)
+    low, high = min(finite_values), max(finite_values)
     return "".join(
         BLOCKS[position(value, low, high, len(BLOCKS))]
         if value is not None and math.isfinite(value)

@@ -98,8 +98,8 @@ def show_table(grid: Grid, console: Console) -> None:
         return
     fitted = list(widths)
     if head[-1] == "text":
-        taken = sum(widths[:-1]) + WIDE_GAP * (len(head) - 1)
-        widths[-1] = fitted[-1] = min(widths[-1], max(SHORTEST_TEXT, room - taken))
+        used_width = sum(widths[:-1]) + WIDE_GAP * (len(head) - 1)
+        widths[-1] = fitted[-1] = min(widths[-1], max(SHORTEST_TEXT, room - used_width))
     elif head[-1] == "verdict":
         # A long verdict may be wrapped on a terminal, or run over the width in a file.
         fitted[-1] = min(fitted[-1], VERDICT_WIDTH)
@@ -125,8 +125,8 @@ def show_table(grid: Grid, console: Console) -> None:
         if console.is_terminal and places[-1] in words:
             table.columns[-1].no_wrap = False
         else:
-            taken = sum(widths[place] for place in places) + gap * (len(places) - 1)
-            console.width = max(room, taken)
+            used_width = sum(widths[place] for place in places) + gap * (len(places) - 1)
+            console.width = max(room, used_width)
         console.print(table, crop=False)
         console.print()
         console.width = room

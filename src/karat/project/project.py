@@ -126,7 +126,7 @@ class Project:
         refuse_all_failed(results)
         logs = [str(plan.logs[system_config.name]) for system_config in plan.system_configs]
         try:
-            made = report(
+            finished = report(
                 evaluation,
                 *logs,
                 compare=config.compare,
@@ -144,10 +144,10 @@ class Project:
         # Versions that the file does not name are those of the logs: a log that is reused was not
         # made by the code that is checked out now.
         return replace(
-            made,
+            finished,
             config_digest=config.digest,
-            dataset_version=config.dataset_version or made.dataset_version,
-            code_version=config.code_version or made.code_version,
+            dataset_version=config.dataset_version or finished.dataset_version,
+            code_version=config.code_version or finished.code_version,
         )
 
     def search(

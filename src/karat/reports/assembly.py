@@ -109,10 +109,10 @@ def report(
     else:
         scored = _score(evaluation, systems, details, keep=DEPTH if compare else 0)
     if rule is None or not compare:
-        made = _report(scored, details, _findings(scored) if scored.staged else None)
-        names = [system.name for system in made.systems]
+        new_report = _report(scored, details, _findings(scored) if scored.staged else None)
+        names = [system.name for system in new_report.systems]
         gatings = scored.gatings(names) if evaluation.gates else []
-        return replace(made, gatings=tuple(gatings))
+        return replace(new_report, gatings=tuple(gatings))
     everyone = scored
     if baseline is not None:
         with_stored = with_baseline(
@@ -157,8 +157,8 @@ def _compared(
     ``everyone`` are the scored runs with a stored baseline before them, if there is one.
     """
     findings = _findings(scored) if scored.staged else None
-    made = _report(everyone, details, findings)
-    names = [system.name for system in made.systems]
+    new_report = _report(everyone, details, findings)
+    names = [system.name for system in new_report.systems]
     compared = everyone.compared()
     systems = compared_systems(compared, replicates=replicates, names=names)
     comparisons = everyone.compare(rule, systems)
@@ -170,9 +170,9 @@ def _compared(
     # A stored baseline comes before the runs, which may have measures that it lacks.
     names_of_runs = names[-len(scored.scores) :]
     gatings = scored.gatings(names_of_runs, skip=first) if everyone.evaluation.gates else []
-    made = replace(made, gatings=tuple(gatings), comparisons=comparisons)
+    new_report = replace(new_report, gatings=tuple(gatings), comparisons=comparisons)
     if findings is None:
-        return made
+        return new_report
     from karat.analysis.diagnose.findings import to_fix
 
     # Segments that the last system hurts come first.
@@ -182,7 +182,7 @@ def _compared(
         for decision in comparisons.decisions
         if (decision.baseline, decision.system) == pair
     )
-    return replace(made, findings=tuple(to_fix(findings, next(decisions, None))))
+    return replace(new_report, findings=tuple(to_fix(findings, next(decisions, None))))
 
 
 def _score(
@@ -207,7 +207,7 @@ def _score(
 def _report(scored: ScoredRuns, details: _Details, findings: tuple[Finding, ...] | None) -> Report:
     """Return the report on all systems, with the segments of the evaluation."""
     evaluation, correction = scored.evaluation, details.correction
-    made = Report.of(
+    system_report = Report.of(
         scored.scores,
         gold=evaluation.prepared.source,
         queries=evaluation.queries,
@@ -241,10 +241,10 @@ def _report(scored: ScoredRuns, details: _Details, findings: tuple[Finding, ...]
 
     parts = (scored.staged, scored.labelled, scored.ranges)
     # A stored baseline comes first and has none of these.
-    columns = [(None,) * (len(made.systems) - len(part)) + tuple(part) for part in parts]
-    systems = parallel_map(described, list(zip(made.systems, *columns, strict=True)))
+    columns = [(None,) * (len(system_report.systems) - len(part)) + tuple(part) for part in parts]
+    systems = parallel_map(described, list(zip(system_report.systems, *columns, strict=True)))
     return replace(
-        made,
+        system_report,
         gates=evaluation.gates_file,
         fields=evaluation.fields.given,
         systems=tuple(systems),

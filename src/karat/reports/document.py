@@ -149,9 +149,9 @@ class Report(Result):
         summaries = parallel_map(attrgetter("summaries"), scores)
         segments = parallel_map(segments_of, scores) if by else [{}] * len(scores)
         logged = [run_scores.meta.get("system") for run_scores in scores]
-        known = [None if name in (None, "") else utf8(str(name)) for name in logged]
+        log_names = [None if name in (None, "") else utf8(str(name)) for name in logged]
         # A name in several logs names none of them.
-        unique = [name if known.count(name) == 1 else None for name in known]
+        unique = [name if log_names.count(name) == 1 else None for name in log_names]
         systems = tuple(
             System(name, run_scores, means, by_segment, logged_as=logged_as)
             for name, run_scores, means, by_segment, logged_as in zip(

@@ -165,8 +165,8 @@ def _trend_line(points: Sequence[TrendPoint]) -> Context:
     small to see.
     """
     means = [point.summary.mean for point in points]
-    known = [mean for mean in means if mean is not None and math.isfinite(mean)]
-    low, high = min(known, default=0.0), max(known, default=0.0)
+    known_means = [mean for mean in means if mean is not None and math.isfinite(mean)]
+    low, high = min(known_means, default=0.0), max(known_means, default=0.0)
 
     def x(at: float) -> float:
         share = 0.5 if len(points) < 2 else at / (len(points) - 1)

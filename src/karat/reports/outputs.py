@@ -258,12 +258,12 @@ def check_files(outputs: Sequence[Output], systems: Sequence[str]) -> list[Path]
             if place in output.read:
                 raise UsageError(f"output {str(path)!r} is also an input; choose another name")
             seen[place] = path
-    taken = {*seen, *(place for output in outputs for place in output.read)}
+    used_paths = {*seen, *(place for output in outputs for place in output.read)}
     for place, path in seen.items():
-        inside = [other for other in taken if place in map(str, Path(other).parents)]
+        inside = [other for other in used_paths if place in map(str, Path(other).parents)]
         # An output may lie inside an input folder, such as a store.
         above = map(str, Path(place).parents)
-        around = [other for other in above if other in taken and not Path(other).is_dir()]
+        around = [other for other in above if other in used_paths and not Path(other).is_dir()]
         if inside or around:
             other = Path(min([*inside, *around], key=len)).name
             raise UsageError(

@@ -67,8 +67,8 @@ def report_page(results: Results, spreads: Mapping[str, str], origin: Mapping[st
         for title, grid in report_text.moved_tables(results).items():
             sections.append(Section(f"moved most: {title}", grid))
     names = ", ".join(label(system["name"]) for system in results["systems"])
-    known = origin["dataset_version"] or origin["code_version"]
-    versions = [report_text.origin_line(origin)] if known else []
+    has_versions = origin["dataset_version"] or origin["code_version"]
+    versions = [report_text.origin_line(origin)] if has_versions else []
     return Page(
         title=f"Retrieval quality: {names}",
         headline=report_text.verdict_sentences(results) if decided else [],

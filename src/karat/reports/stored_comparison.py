@@ -333,8 +333,8 @@ def compare_stored(
         [restored.report["rule"] for restored in stored if restored.report.get("rule")]
     )
     rule = Rule() if settings is None else replace(Rule(**settings), pairs="baseline")
-    known = all(rule.primary in restored.scores.columns for restored in stored)
-    deciding = primary or (rule.primary if known else None)
+    all_have_primary = all(rule.primary in restored.scores.columns for restored in stored)
+    deciding = primary or (rule.primary if all_have_primary else None)
     margin = rule.margin if margin is None else margin
     return StoredComparison(systems, replace(rule, primary=deciding, margin=margin), warnings)
 

@@ -209,9 +209,9 @@ class BuildContext:
 
     def hide(self, answers: Iterable[Answer]) -> None:
         """Replace credentials that a service repeats in its answers by their names."""
-        known = {name: self.secrets[name] for name in self.credentials & self.secrets.keys()}
-        if known:
-            redact = _credential_redactor(tuple(sorted(known.items())))
+        credentials = {name: self.secrets[name] for name in self.credentials & self.secrets.keys()}
+        if credentials:
+            redact = _credential_redactor(tuple(sorted(credentials.items())))
             for answer in answers:
                 answer.hits = _redacted(answer.hits, redact)
                 answer.lists = {

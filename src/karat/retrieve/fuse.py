@@ -331,9 +331,9 @@ def meta_of_parts(parts: Mapping[str, Finder]) -> dict[str, Any]:
     """Return the meta of a retriever that is made of others."""
     meta: dict[str, Any] = {"parts": {name: dict(part.meta) for name, part in parts.items()}}
     for size in _SIZES:
-        known = [part[size] for part in meta["parts"].values() if size in part]
-        if known:
-            meta[size] = sum(known)
+        part_sizes = [part[size] for part in meta["parts"].values() if size in part]
+        if part_sizes:
+            meta[size] = sum(part_sizes)
     return meta
 
 

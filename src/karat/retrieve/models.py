@@ -119,14 +119,14 @@ def valid_unicode(text: str) -> str:
 
 
 def _described(maker: Any, name: str) -> Any:
-    known = {entry.model.lower(): entry for entry in maker._list_supported_models()}
-    if name.lower() in known:
-        return known[name.lower()]
+    model_entries = {entry.model.lower(): entry for entry in maker._list_supported_models()}
+    if name.lower() in model_entries:
+        return model_entries[name.lower()]
     # The part after the slash is what people remember.
-    bases = {entry.rpartition("/")[2]: model.model for entry, model in known.items()}
+    bases = {entry.rpartition("/")[2]: model.model for entry, model in model_entries.items()}
     near = get_close_matches(name.lower().rpartition("/")[2], bases, n=1, cutoff=0.5)
     hint = f"did you mean {bases[near[0]]}?" if near else f"one of them is {bases.popitem()[1]}"
-    raise UsageError(f"unknown model {name!r}; fastembed has {len(known)}: {hint}")
+    raise UsageError(f"unknown model {name!r}; fastembed has {len(model_entries)}: {hint}")
 
 
 def _needed(described: Any) -> list[str]:

@@ -140,10 +140,10 @@ def map_texts(value: Any, change: Callable[[str], Any]) -> Any:
 
 def placeholder_value(name: str, query: Query, more: Mapping[str, Any]) -> Any:
     """Return what a placeholder stands for: query, query_id, an attribute, or one of ``more``."""
-    known = {**query.attributes, "query": query.text, "query_id": query.query_id, **more}
-    if name not in known:
+    named_values = {**query.attributes, "query": query.text, "query_id": query.query_id, **more}
+    if name not in named_values:
         raise CallError(
             f"{{{name}}} is neither query, k nor an attribute of the query; "
-            f"it has {', '.join(sorted(known))} (braces that should stay are doubled)"
+            f"it has {', '.join(sorted(named_values))} (braces that should stay are doubled)"
         )
-    return known[name]
+    return named_values[name]

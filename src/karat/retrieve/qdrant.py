@@ -121,12 +121,12 @@ def _folder_client(folder: Path) -> Callable[[], _Client]:
             if client is None:
                 if where in _free:
                     _free[where].wait(_SLOWEST_CLOSE)
-                made = _new_client(path=where, force_disable_check_same_thread=True)
-                client = _Client(made, threading.Lock())
+                new_client = _new_client(path=where, force_disable_check_same_thread=True)
+                client = _Client(new_client, threading.Lock())
                 _open[where] = client
                 _free[where] = threading.Event()
                 # At once, and not when the garbage collector comes to it.
-                weakref.finalize(client, _close, made, _free[where])
+                weakref.finalize(client, _close, new_client, _free[where])
             return client
 
     return connect

@@ -106,12 +106,12 @@ class StageRerun:
 
     def hits(self, start: RerunStart, entries: Sequence[tuple[str, float | None]]) -> Hits:
         """Return items with scores as the retriever's hits, else as the corpus has them."""
-        known = {hit.item_id: hit for hit in start.raw}
+        raw_hits = {hit.item_id: hit for hit in start.raw}
         items = self.system.items
         hits = []
         for item, score in entries:
-            hit = known.get(item, Hit(item))
-            if item not in known and items is not None and item in items.rows:
+            hit = raw_hits.get(item, Hit(item))
+            if item not in raw_hits and items is not None and item in items.rows:
                 (hit,) = items.hits(np.array([items.rows[item]]), np.array([0.0]))
             hits.append(hit._replace(score=score))
         return hits

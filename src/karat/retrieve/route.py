@@ -119,11 +119,11 @@ class Route:
         names = [choice] if isinstance(choice, str) else choice
         if not names and self.default is not None:
             names = [self.default]
-        known = list(self.parts)
-        sound = isinstance(names, list | tuple) and all(name in known for name in names)
+        parts = list(self.parts)
+        sound = isinstance(names, list | tuple) and all(name in parts for name in names)
         if not names or not sound:
             raise CallError(
-                f"route chose {preview(choice)}; one or more of {', '.join(known)} are expected"
+                f"route chose {preview(choice)}; one or more of {', '.join(parts)} are expected"
                 + ("" if names else ", or a default")
             )
         return tuple(dict.fromkeys(names))

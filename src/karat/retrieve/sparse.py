@@ -105,10 +105,10 @@ class TermIndex:
     def scores(self, query: Vector) -> npt.NDArray[np.float64]:
         """Return the sum over shared terms for every item, in double precision."""
         places = np.searchsorted(self._terms, query["id"])
-        known = places < len(self._terms)
-        known[known] = self._terms[places[known]] == query["id"][known]
-        rows = places[known]
-        weights = query["weight"][known] * self._importance[rows]
+        in_index = places < len(self._terms)
+        in_index[in_index] = self._terms[places[in_index]] == query["id"][in_index]
+        rows = places[in_index]
+        weights = query["weight"][in_index] * self._importance[rows]
         scores: npt.NDArray[np.float64] = self._postings[rows].astype(np.float64).T @ weights
         return scores
 

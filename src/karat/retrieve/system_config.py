@@ -315,13 +315,13 @@ class _Reader:
     def part(self, name: str, spec: Spec, place: Place, around: tuple[str, ...]) -> SystemConfig:
         """A part by name (of a system, else of a kind) or as a mapping."""
         if not isinstance(spec, str):
-            made = self.read(name, spec, place, around)
-            for key in made.spec:
+            part_config = self.read(name, spec, place, around)
+            for key in part_config.spec:
                 if key in CallsOptions.model_fields and key not in ("chunker", "chunked"):
                     raise place.at(key).error(
                         f"{key} names a system; give it to the system, not to a part"
                     )
-            return made
+            return part_config
         # A system may be called like the kind that it uses.
         if spec in self.systems and (spec != around[-1] or spec not in known_kinds()):
             return self.system(spec, around)

@@ -132,11 +132,11 @@ def _ids(array: npt.NDArray[Any], expected: int, where: str) -> dict[str, int]:
 
 def unit_rows(rows: npt.NDArray[Any]) -> Floats:
     """Return the rows with length 1; rows of zeros stay as they are."""
-    made = np.empty(rows.shape, dtype=np.float32)
+    units = np.empty(rows.shape, dtype=np.float32)
     for part, wide in _blocks(rows):
         lengths = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
-        made[part] = wide / np.where(lengths == 0, 1.0, lengths)
-    return made
+        units[part] = wide / np.where(lengths == 0, 1.0, lengths)
+    return units
 
 
 def _blocks(rows: npt.NDArray[Any]) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
@@ -277,8 +277,8 @@ class VectorCache:
         try:
             for start in range(0, len(new), step):
                 keys = new[start : start + step]
-                made = embed([texts[rows[key][0]] for key in keys])
-                for key, vector in zip(keys, made, strict=True):
+                computed = embed([texts[rows[key][0]] for key in keys])
+                for key, vector in zip(keys, computed, strict=True):
                     put(rows[key], vector)
                     unsaved[key] = vector
                 if time.monotonic() - saved_at >= self._interval:
@@ -315,8 +315,8 @@ class VectorCache:
     def _known(self, rows: Mapping[bytes, list[int]]) -> Iterator[tuple[bytes, Vector]]:
         """Yield each text of ``rows`` that is cached; ``rows`` may shrink meanwhile."""
         for part in sorted(self.home.glob("*.npz")):
-            known = read_cached(part, _read_part, "its texts are embedded again")
-            for key, vector in known or ():
+            cached_part = read_cached(part, _read_part, "its texts are embedded again")
+            for key, vector in cached_part or ():
                 if key in rows:
                     yield key, vector
 

@@ -73,10 +73,10 @@ def _votes(items: Ints, grades: Values) -> tuple[Ints, Values, Table]:
     """Return each item and each grade once, and how many judgments give an item each grade."""
     if len(items) != len(grades):
         raise UsageError(f"{len(items)} items and {len(grades)} grades; expected one each")
-    known, item = np.unique(items, return_inverse=True)
+    item_ids, item = np.unique(items, return_inverse=True)
     scale, place = np.unique(grades, return_inverse=True)
-    cells = np.bincount(item * len(scale) + place, minlength=len(known) * len(scale))
-    return known, scale, cells.reshape(len(known), len(scale))
+    cells = np.bincount(item * len(scale) + place, minlength=len(item_ids) * len(scale))
+    return item_ids, scale, cells.reshape(len(item_ids), len(scale))
 
 
 def majority(items: Ints, grades: Values) -> tuple[Ints, Values]:

@@ -315,10 +315,10 @@ def _in_order(
     ps: Sequence[float | None], stepped: Callable[[Values], Values]
 ) -> list[float | None]:
     """Correct the known p values from the smallest up, and put each back in its place."""
-    known = sorted((p, place) for place, p in enumerate(ps) if p is not None)
-    ordered = np.array([p for p, _ in known], dtype=np.float64)
+    known_ps = sorted((p, place) for place, p in enumerate(ps) if p is not None)
+    ordered = np.array([p for p, _ in known_ps], dtype=np.float64)
     corrected: list[float | None] = [None] * len(ps)
-    for (_, place), value in zip(known, stepped(ordered).tolist(), strict=True):
+    for (_, place), value in zip(known_ps, stepped(ordered).tolist(), strict=True):
         corrected[place] = min(1.0, value)
     return corrected
 

@@ -249,8 +249,8 @@ def chance_of_missing(
     chance = np.random.default_rng(plan.seed).random(len(unit))
     sums = []
     for threshold in thresholds:
-        known = ~np.isnan(threshold.values)
-        for column in (np.where(known, threshold.values, 0.0), known * chance, known):
+        has_value = ~np.isnan(threshold.values)
+        for column in (np.where(has_value, threshold.values, 0.0), has_value * chance, has_value):
             sums.append(np.bincount(unit, weights=column))
     drawn = resampled_means(np.stack(sums, axis=1), plan)
     missed = np.zeros((2, len(drawn)), dtype=bool)

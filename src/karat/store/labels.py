@@ -304,11 +304,11 @@ def _add_new_judgments(
     rows = [_judgment_row(set_id, judgment, now) for judgment in judgments]
     if not rows:
         return AddedJudgments(0, 0)
-    known = _KnownJudgments(connection, set_id, rows)
+    stored_judgments = _KnownJudgments(connection, set_id, rows)
     new = [
         row
         for row, judgment in zip(rows, judgments, strict=True)
-        if known.add(row, timed=judgment.given_at is not None)
+        if stored_judgments.add(row, timed=judgment.given_at is not None)
     ]
     if new:
         connection.execute(insert(JUDGMENTS), new)
@@ -345,14 +345,14 @@ class _KnownJudgments:
         """
         before = self.counting(row)
         if timed:
-            known = _event(row) in self._ever
+            is_known = _event(row) in self._ever
         else:
-            known = before is not None and _content(before) == _content(row)
-        if not known:
+            is_known = before is not None and _content(before) == _content(row)
+        if not is_known:
             if before is not None and not timed and row["withdrawn_at"] is None:
                 row["given_at"] = not_before(before["given_at"], row["given_at"])
             self._note(row)
-        return not known
+        return not is_known
 
     def _note(self, row: Any) -> None:
         self._ever.add(_event(row))

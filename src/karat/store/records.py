@@ -148,9 +148,9 @@ class TrendPoint:
     def document(self) -> dict[str, Any]:
         """Return the point as JSON has it."""
         saved = self.saved.document()
-        kept = ("id", "saved_at", "system", "revision", "tags")
+        listed_keys = ("id", "saved_at", "system", "revision", "tags")
         return {
-            **{name: saved[name] for name in kept},
+            **{name: saved[name] for name in listed_keys},
             **_mean_and_ci(self.summary),
             "change": _finite(self.change),
             "breaks": list(self.breaks),

@@ -175,10 +175,10 @@ async def compared(request: Request, options: ComparisonRequest) -> StoredCompar
     def compare() -> StoredComparison:
         stored = [app.state.store.baseline(str(id)) for id in options.chosen]
         parts = partial(part_of, app)
-        made = compare_stored(stored, parts, primary=options.primary, margin=options.margin)
+        comparison = compare_stored(stored, parts, primary=options.primary, margin=options.margin)
         # Computed here, in the slot of this comparison.
-        _ = made.document, made.head
-        return made
+        _ = comparison.document, comparison.head
+        return comparison
 
     get = partial(app.state.comparisons.get, key, compare)
     if app.state.comparisons.holds(key):

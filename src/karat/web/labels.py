@@ -208,9 +208,9 @@ def import_pool(store: Store, path: Path) -> LabelSet:
     """
     stem = path.name.split(".")[0].strip()
     stem = stem if stem.strip("+-0123456789") else f"pool {stem}".strip()
-    taken = {document["name"] for document in set_documents(store)}
+    used_names = {document["name"] for document in set_documents(store)}
     names = chain([stem], (f"{stem} {number}" for number in count(2)))
-    name = next(name for name in names if name not in taken)
+    name = next(name for name in names if name not in used_names)
     return store.add_label_set(name, read_pool(path), about=f"From the pool {path.name}.")
 
 

@@ -123,8 +123,8 @@ class LiveSystems:
         if not text.strip():
             raise UsageError("there is no question; type one")
         opened = self.opened()
-        known = opened.judged.find(text)
-        query = SystemQuery("", text) if known is None else known
+        judged_query = opened.judged.find(text)
+        query = SystemQuery("", text) if judged_query is None else judged_query
         if name not in opened.config.system_configs:
             raise unknown("system", name, opened.config.system_configs)
         places = self._places.setdefault(name, threading.Semaphore(_MOST_AT_ONCE))
@@ -152,11 +152,11 @@ class LiveSystems:
             places.release()
         return {
             "system": name,
-            "query_id": None if known is None else known.query_id,
+            "query_id": None if judged_query is None else judged_query.query_id,
             "latency_ms": took,
             "rewritten": answer.rewritten,
             "source": answer.source,
-            **_hits_and_gold(system, answer.hits[:k], opened, known),
+            **_hits_and_gold(system, answer.hits[:k], opened, judged_query),
             "error": None,
         }
 

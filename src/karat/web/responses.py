@@ -176,8 +176,8 @@ def render_report(
     charts = VEGA if VEGA in asset_table() else CHARTS
     scripts = (*(name for name in SCRIPTS if name != CHARTS), "api.js", charts)
     assets = PageAssets((*STYLES, "workbench.css"), scripts)
-    made = context_of(document, head)
-    return render(request, name, **{**made, "assets": assets, "parts": None, **context})
+    template_context = context_of(document, head)
+    return render(request, name, **{**template_context, "assets": assets, "parts": None, **context})
 
 
 def render_template(app: FastAPI, name: str, **context: Any) -> bytes:

@@ -238,10 +238,10 @@ def _cutoffs(subject: CheckedSet, measures: Sequence[Measure]) -> Results:
 def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
     """Yield gates that not even the ideal ranking passes."""
     issues: dict[str, list[dict[str, Any]]] = {"unreachable_target": [], "gate_needs_more": []}
-    known = 0
+    checked_gates = 0
     for result in results:
         if result.unreachable or (result.measure in ideal.ceilings and result.min is not None):
-            known += 1
+            checked_gates += 1
             example: dict[str, Any] = {"measure": result.measure}
             example |= {} if result.segment is None else {"segment": dict(result.segment)}
             example |= {"min": result.min} if result.max is None else {"max": result.max}
@@ -253,8 +253,8 @@ def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
     for kind, examples in issues.items():
         if examples:
             yield Issue(kind, len(examples), examples)
-    if known and not any(issues.values()):
-        yield Fine(f"{plural(known, 'gate')}, all passed by the ideal ranking")
+    if checked_gates and not any(issues.values()):
+        yield Fine(f"{plural(checked_gates, 'gate')}, all passed by the ideal ranking")
 
 
 def _segment_sizes(subject: CheckedSet, by: By) -> dict[tuple[tuple[str, str], ...], int]:
@@ -335,9 +335,9 @@ def _differences(
     for measure in first.measures:
         if measure in second.measures:
             delta = second.values(str(measure)) - first.values(str(measure))
-            known = ~np.isnan(delta)
-            if known.any():
-                return str(measure), delta[known], known
+            has_value = ~np.isnan(delta)
+            if has_value.any():
+                return str(measure), delta[has_value], has_value
     raise UsageError("the two runs share no measure with a value for any query")
 
 

@@ -135,8 +135,8 @@ class Issue:
     ) -> None:
         self.kind, self.count, self.level = kind, count, KINDS[kind].level
         self.examples = [dict(example) for example in examples[:MOST_EXAMPLES]]
-        what = _FORMS.sub(lambda forms: forms[1 if count == 1 else 2], _SENTENCES[kind])
-        self.what = what.format(n=f"{count:,}", **facts)
+        sentence = _FORMS.sub(lambda forms: forms[1 if count == 1 else 2], _SENTENCES[kind])
+        self.what = sentence.format(n=f"{count:,}", **facts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the issue as plain data."""
@@ -270,8 +270,8 @@ def gold_checks(subject: CheckedSet) -> Results:
 def _queries_of_gold(subject: CheckedSet) -> Results:
     if subject.queries is None:
         return
-    known, judged = subject.prepared.numbers, subject.gold.query_ids
-    unknown = sorted(query_id for query_id in judged if query_id not in known)
+    query_numbers, judged = subject.prepared.numbers, subject.gold.query_ids
+    unknown = sorted(query_id for query_id in judged if query_id not in query_numbers)
     file = subject.queries.source.name
     if unknown and len(unknown) == len(judged):
         pair = {"gold": unknown[0], "queries": subject.prepared.query_ids[0]}
@@ -329,13 +329,13 @@ def _grades(subject: CheckedSet) -> Results:
 def _known_items(subject: CheckedSet, corpus: Corpus) -> Results:
     """Yield judged items or documents that the corpus lacks."""
     column = "doc_id" if subject.conventions.level == "doc" else "item_id"
-    known = corpus.frame[column].unique()
-    unknown = subject.judged.filter(~pl.col("item_id").is_in(known.implode()))
+    corpus_ids = corpus.frame[column].unique()
+    unknown = subject.judged.filter(~pl.col("item_id").is_in(corpus_ids.implode()))
     unknown = unknown.sort("query_id", "item_id")
     is_relevant = pl.col("grade") >= subject.conventions.rel
     relevant = unknown.filter(is_relevant)
     if relevant.height:
-        yield _unknown_gold(subject, relevant, known, corpus)
+        yield _unknown_gold(subject, relevant, corpus_ids, corpus)
     else:
         n = subject.relevant["item_id"].n_unique()
         kind = "documents" if column == "doc_id" else "items"
@@ -436,8 +436,8 @@ def _versions(subject: CheckedSet) -> Results:
         if subject.corpus is None or "version" not in subject.corpus.frame.columns:
             return
         items = subject.corpus.frame
-        known = items.select("item_id", as_text(items["version"]))
-        rows = rows.join(known, on="item_id", how="left", maintain_order="left")
+        item_versions = items.select("item_id", as_text(items["version"]))
+        rows = rows.join(item_versions, on="item_id", how="left", maintain_order="left")
     late = []
     for row in rows.sort("query_id", "item_id").iter_rows(named=True):
         as_of_query, version = as_of[row["code"]], row["version"]

@@ -225,12 +225,12 @@ def failed_calls(case: Case) -> Iterator[Observation]:
     if calls is None or not counts.failed_calls:
         return
     codes = case.gold.code_of(calls["query_id"])
-    made = len(np.unique(codes[codes >= 0]))
+    call_count = len(np.unique(codes[codes >= 0]))
     errors = calls["error"].filter(pl.Series(codes >= 0)).drop_nulls().cast(pl.String)
     most = dict(Counter(sorted(errors.to_list())).most_common(EXAMPLES))
     why = f" ({next(iter(most))!r})" if most else ""
-    text = f"{counts.failed_calls} of {plural(made, 'call')} failed{why}"
-    figures = {"failed": counts.failed_calls, "calls": made, "errors": most}
+    text = f"{counts.failed_calls} of {plural(call_count, 'call')} failed{why}"
+    figures = {"failed": counts.failed_calls, "calls": call_count, "errors": most}
     yield Observation(f"{text}: no other finding counts them", figures)
 
 
@@ -513,12 +513,12 @@ def segment_gap(case: Case) -> Iterator[Observation]:
     k, recall = case.near, case.values("R", case.near)
     # As a share of the ceiling: a segment with much gold per query is no worse for that.
     reached = recall / case.ceiling("R", k)
-    known = ~np.isnan(reached)
+    has_value = ~np.isnan(reached)
     wide: list[tuple[float, Observation]] = []
     tested = False
     for by in _columns(case):
         parts = [
-            (segment, segment.mask & known, ~segment.mask & known)
+            (segment, segment.mask & has_value, ~segment.mask & has_value)
             for segment in segments_by(case.staged.final.table["query_id"], case.queries, by)
         ]
         parts = [part for part in parts if min(part[1].sum(), part[2].sum()) >= SMALL]
@@ -621,10 +621,10 @@ def slower(case: Case) -> Iterator[Observation]:
     if base.gold.query_ids != case.gold.query_ids:
         raise MissingInputError("needs a baseline with the same queries")
     old, new = times_of(base), times_of(case.staged)
-    known = ~np.isnan(old[TOTAL]) & ~np.isnan(new[TOTAL])
-    if not known.any():
+    timed_in_both = ~np.isnan(old[TOTAL]) & ~np.isnan(new[TOTAL])
+    if not timed_in_both.any():
         raise MissingInputError("needs queries with latency_ms in both logs")
-    rises = total_rises(case.staged, old[TOTAL], new[TOTAL], known, case.thresholds.slower)
+    rises = total_rises(case.staged, old[TOTAL], new[TOTAL], timed_in_both, case.thresholds.slower)
     if not rises:
         return
     figures: dict[str, Any] = {f"latency.{TOTAL}.{rise['name']}": rise for rise in rises}
@@ -632,7 +632,7 @@ def slower(case: Case) -> Iterator[Observation]:
     text += ": calls are slower than the baseline's"
     percentile = rises[0]["name"]
     stages = [
-        rise_of(percentile, old.get(stage), new[stage], known) | {"name": stage}
+        rise_of(percentile, old.get(stage), new[stage], timed_in_both) | {"name": stage}
         for stage in new
         if stage != TOTAL
     ]
@@ -649,4 +649,4 @@ def slower(case: Case) -> Iterator[Observation]:
     for rise in rises:
         del rise["name"]
     look_at = f"the profile of {stage}, a lower k_raw, a cache of frequent queries"
-    yield Observation(text, {**figures, "n": int(known.sum())}, look_at)
+    yield Observation(text, {**figures, "n": int(timed_in_both.sum())}, look_at)

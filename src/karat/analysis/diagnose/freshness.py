@@ -105,13 +105,13 @@ def _with_versions(rows: pl.DataFrame, gold: Prepared, *others: pl.DataFrame) ->
     sources = list(others)
     if gold.corpus is not None and "version" in gold.corpus.columns:
         sources.insert(0, gold.corpus)
-    known = ["version"] if "version" in rows.columns else []
-    rows = rows.select("row", "item_id", *known)
+    version_columns = ["version"] if "version" in rows.columns else []
+    rows = rows.select("row", "item_id", *version_columns)
     for number, source in enumerate(sources):
-        known.append(f"version_{number}")
-        versions = source.select("item_id", pl.col("version").alias(known[-1]))
+        version_columns.append(f"version_{number}")
+        versions = source.select("item_id", pl.col("version").alias(version_columns[-1]))
         rows = rows.join(versions, on="item_id", how="left", maintain_order="left")
-    values = [pl.col(name).cast(pl.String) for name in known]
+    values = [pl.col(name).cast(pl.String) for name in version_columns]
     return rows.with_columns(version=pl.coalesce(*values, pl.lit(None, pl.String)))
 
 

@@ -173,8 +173,8 @@ def _failed(staged: Staged) -> dict[str, Any]:
     calls = staged.calls
     if calls is None or "error" not in calls.columns:
         return {"calls": 0, "timed": 0, "p50": None, "longest": None}
-    known = pl.Series(staged.gold.code_of(calls["query_id"]) >= 0)
-    failed = calls.filter(known & calls["error"].is_not_null())
+    in_gold = pl.Series(staged.gold.code_of(calls["query_id"]) >= 0)
+    failed = calls.filter(in_gold & calls["error"].is_not_null())
     # Without the error, so that their times are read as all others are.
     as_calls = replace(staged, calls=failed.drop("error"))
     times = _times(score_calls(as_calls, [latency_of(TOTAL, "mean")]), TOTAL)
@@ -273,9 +273,9 @@ def pareto(
     unplaced = {}
     for name, staged in systems.items():
         try:
-            value, known = _figure_of(staged.final, quality), stages_of(staged)
-            if stage not in known:
-                has = ", ".join(known)
+            value, timed_stages = _figure_of(staged.final, quality), stages_of(staged)
+            if stage not in timed_stages:
+                has = ", ".join(timed_stages)
                 raise MissingInputError(f"latency.{stage} is not in its log, which has {has}")
             figures = {"quality": value, "latency": _figure_of(score_calls(staged, [time]), time)}
             places.append({"system": name, **figures})

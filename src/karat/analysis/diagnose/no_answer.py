@@ -211,8 +211,8 @@ def no_answer(staged: Staged, *, k: int = KEEP, keep: float = 0.95) -> SystemAna
     queries = _ScoredQueries.of(staged, k, measure)
     best = best_threshold(queries.evidence)
     # The threshold of the measure keeps this share of all gold in the top k.
-    kept = math.ceil(round(keep * len(queries.gold), 9))
-    keeping = float(np.sort(queries.gold)[-kept])
+    kept_count = math.ceil(round(keep * len(queries.gold), 9))
+    keeping = float(np.sort(queries.gold)[-kept_count])
     document = {
         "k": k,
         "counts": queries.counts,
@@ -269,7 +269,7 @@ class _ScoredQueries:
         without = np.flatnonzero(gold.no_answer & ~np.isnan(values))
         if not len(without):
             raise MissingInputError("no query marked no_answer is in the run, and missing=skip")
-        found = np.flatnonzero(np.isfinite(best_gold))
+        gold_rows = np.flatnonzero(np.isfinite(best_gold))
         units = np.arange(len(values)) if scores.groups is None else scores.groups
         relevant = gold.target(np.arange(len(values))).relevant(scores.conventions.rel) > 0
         answerable = ~gold.no_answer & relevant
@@ -278,8 +278,8 @@ class _ScoredQueries:
         return cls(
             scores,
             evidence.value,
-            EvidenceScores(best_gold[found], best[without], units[found], units[without]),
-            found,
+            EvidenceScores(best_gold[gold_rows], best[without], units[gold_rows], units[without]),
+            gold_rows,
             np.flatnonzero(answerable),
             without,
             best[np.isfinite(best)],

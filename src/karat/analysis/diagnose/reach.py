@@ -182,7 +182,7 @@ def _corpus(staged: Staged, run: Run | Blocks | None, k: int) -> dict[str, Any]:
         ever=pl.col("item_id").is_in(ever.implode()),
         gold=pl.col(judged_by(gold)).is_in(relevant.implode()),
     )
-    known = int(items["ever"].sum())
+    ever_returned = int(items["ever"].sum())
     never = items.filter(~pl.col("ever")).sort("gold", descending=True, maintain_order=True)
     return {
         "items": items.height,
@@ -190,9 +190,9 @@ def _corpus(staged: Staged, run: Run | Blocks | None, k: int) -> dict[str, Any]:
         "coverage": coverage,
         "looked": "top" if run is None else "lists",
         "top": _share(int(items["top"].sum()), items.height, scores),
-        "ever": _share(known, items.height, scores),
+        "ever": _share(ever_returned, items.height, scores),
         "never_gold": int(never["gold"].sum()),
-        "unknown": len(ever) - known,
+        "unknown": len(ever) - ever_returned,
         "never": [
             row | {"text": shown(row["text"])}
             for row in never.head(MOST).drop("top", "ever").iter_rows(named=True)

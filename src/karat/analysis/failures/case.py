@@ -482,13 +482,13 @@ class Case:
 
     def p_value(self, delta: Values) -> float:
         """Return the p-value of the mean of paired differences; NaN takes no part."""
-        known = ~np.isnan(delta)
+        has_value = ~np.isnan(delta)
         conventions, groups = self.staged.final.conventions, self.staged.final.groups
         p = randomisation(
-            delta[known][:, None],
+            delta[has_value][:, None],
             resamples=conventions.permutations,
             seed=conventions.seed,
-            groups=None if groups is None else groups[known],
+            groups=None if groups is None else groups[has_value],
         )
         return float(p[0])
 
@@ -551,8 +551,8 @@ def with_ages(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
     pairs = hits.select("version", "as_of").drop_nulls().unique()
     order = gold.conventions.versions
     ages = [in_time(version, as_of, order) for version, as_of in pairs.iter_rows()]
-    known = pairs.with_columns(in_time=pl.Series(ages, dtype=pl.Float64).fill_nan(None))
-    return hits.join(known, on=["version", "as_of"], how="left", maintain_order="left")
+    pair_ages = pairs.with_columns(in_time=pl.Series(ages, dtype=pl.Float64).fill_nan(None))
+    return hits.join(pair_ages, on=["version", "as_of"], how="left", maintain_order="left")
 
 
 def in_index(staged: Staged) -> Mask | None:
@@ -563,8 +563,8 @@ def in_index(staged: Staged) -> Mask | None:
     gold = staged.gold
     if gold.corpus is None:
         return None
-    known = gold.corpus[judged_by(gold)].unique()
-    findable = gold.rows["item_id"].is_in(known.implode()).to_numpy().copy()
+    corpus_ids = gold.corpus[judged_by(gold)].unique()
+    findable = gold.rows["item_id"].is_in(corpus_ids.implode()).to_numpy().copy()
     for scores in (staged.final, *staged.line.values(), *staged.beside.values()):
         rows = ranked_of(scores).found.row
         if rows is not None:
@@ -611,7 +611,7 @@ class Dominance:
         items = wrong.group_by("item_id").agg(queries=pl.len()).filter(pl.col("queries") >= needed)
         items = items.sort(["queries", "item_id"], descending=[True, False])
         dominant = wrong.join(items, on="item_id", how="semi", maintain_order="left")
-        taken = np.bincount(dominant["row"].to_numpy(), minlength=ranked.n)
+        dominant_counts = np.bincount(dominant["row"].to_numpy(), minlength=ranked.n)
         by_query = dict(dominant.group_by("row").agg("item_id").iter_rows())
         shown = np.maximum(np.minimum(ranked.returned, lines.miss), 1)
-        return cls(items, by_query, taken / shown)
+        return cls(items, by_query, dominant_counts / shown)

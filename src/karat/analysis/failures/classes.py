@@ -66,13 +66,13 @@ def failure(advice: str, lacks: Lacks = lambda case: None) -> Callable[[Check], 
 def classes_of(case: Case) -> list[tuple[int, str, Explain]]:
     """Return each miss, by its row, with its class and what explains it."""
     classes: dict[int, tuple[str, Explain]] = {}
-    left = case.misses.copy()
+    unclassified = case.misses.copy()
     for name, failure_class in TABLE.items():
-        if not left.any():
+        if not unclassified.any():
             break
-        applies, explain = failure_class.check(case, left)
-        classes |= dict.fromkeys(np.flatnonzero(left & applies).tolist(), (name, explain))
-        left &= ~applies
+        applies, explain = failure_class.check(case, unclassified)
+        classes |= dict.fromkeys(np.flatnonzero(unclassified & applies).tolist(), (name, explain))
+        unclassified &= ~applies
     return [(row, *classes[row]) for row in sorted(classes)]
 
 

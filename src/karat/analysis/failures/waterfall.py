@@ -66,14 +66,14 @@ def waterfall(staged: Staged, measure: Measure | str) -> SystemAnalysis:
         raise UsageError(f"{measure} is broken down; score the run by it")
     columns, unknown = query_losses(staged, measure)
     values, ceiling = scores.values(str(measure)), scores.ceilings[str(measure)][0]
-    known = ~np.isnan(values)
-    top = float(np.max(ceiling[known], initial=0.0))
+    has_value = ~np.isnan(values)
+    top = float(np.max(ceiling[has_value], initial=0.0))
     document = {
         "measure": str(measure),
-        "ceiling": aggregates.mean(ceiling[known]),
+        "ceiling": aggregates.mean(ceiling[has_value]),
         "value": aggregates.mean(values),
-        "n": int(known.sum()),
-        "parts": _parts(columns, unknown, scores, known, top),
+        "n": int(has_value.sum()),
+        "parts": _parts(columns, unknown, scores, has_value, top),
         "unknown": unknown,
         "ends_at": staged.ends_above(measure.k),
     }
@@ -163,9 +163,9 @@ def _after_retrieving(
     unlogged = ~way.reordered.logged & ~np.isnan(values) & ~alike
     same_order, lowest = kept_order(staged, way, unlogged)
     in_order, changed = unlogged & same_order, unlogged & ~same_order
-    left = _left_after_sieves(lists, measure, gold, way, sieved, lowest)
-    filters = np.where(in_order, best[0] - left, filters)
-    cut_off = np.where(in_order, left - values, cut_off)
+    remaining_value = _left_after_sieves(lists, measure, gold, way, sieved, lowest)
+    filters = np.where(in_order, best[0] - remaining_value, filters)
+    cut_off = np.where(in_order, remaining_value - values, cut_off)
     cut_off = np.where(changed, best_sieved - sieved_value, cut_off)
     reranker = np.where(changed, sieved_value - values, reranker)
     return best[0], filters, cut_off, reranker

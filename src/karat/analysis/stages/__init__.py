@@ -147,14 +147,14 @@ def _system(staged: Staged, cuts: Cuts, evaluation: Evaluation) -> dict[str, Any
     has_raw, gold_ids = RAW in staged.line, staged.gold.query_ids
     answered, with_list = (staged.logged.get(stage, frozenset()) for stage in ("final", RAW))
     # Measures that only lack longer lists are reported with the depth.
-    known = {str(LINKING), *(() if final.cut is None else final.cut.beyond)}
+    left_out_measures = {str(LINKING), *(() if final.cut is None else final.cut.beyond)}
     lacks = {
         RAW: None if has_raw else NO_RAW,
         "parts": None if parts is not None else NO_PARTS,
         "router": missing_for_routing(routing),
         "rewriting": missing_for_rewriting(rewriting),
         "entities": unlinked,
-        **{name: reason for name, reason in final.lacks.items() if name not in known},
+        **{name: reason for name, reason in final.lacks.items() if name not in left_out_measures},
     }
     return {
         "depth": {

@@ -225,8 +225,8 @@ def _hit_sources(staged: Staged, k: int) -> dict[str, Any] | None:
     top = lists.filter(pl.col("rank") <= k)
     values = [pl.col("source")] if "source" in top.columns else []
     if corpus is not None and "source" in corpus.columns:
-        known = corpus.select("item_id", _source=pl.col("source").cast(pl.String))
-        top = top.join(known, on="item_id", how="left", maintain_order="left")
+        item_sources = corpus.select("item_id", _source=pl.col("source").cast(pl.String))
+        top = top.join(item_sources, on="item_id", how="left", maintain_order="left")
         values.append(pl.col("_source"))
     sources = top.select(source=pl.coalesce(*values, pl.lit(None, pl.String)))["source"]
     if sources.is_null().all():

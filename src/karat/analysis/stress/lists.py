@@ -326,8 +326,8 @@ def edited_run(run: Run, lists: ListsByQuery, corpus: Corpus | None) -> Run:
     final = run.at("final").hits
     values = [name for name in (*_OF_ITEMS, "similarity") if name in final.columns]
     pair = ["query_id", "item_id"]
-    known = final.select(*pair, *values).unique(pair, keep="first", maintain_order=True)
-    hits = hits.join(known, on=pair, how="left", maintain_order="left")
+    known_hits = final.select(*pair, *values).unique(pair, keep="first", maintain_order=True)
+    hits = hits.join(known_hits, on=pair, how="left", maintain_order="left")
     if corpus is not None:
         shared = [name for name in values if name in _OF_ITEMS and name in corpus.frame.columns]
         casts = {f"{name}_corpus": pl.col(name).cast(final.schema[name]) for name in shared}

@@ -263,14 +263,14 @@ def _line(
                     equal = math.isclose(highest, summary.mean, abs_tol=_ROUNDING)
                     point["headroom"] = 0.0 if equal else highest - summary.mean
         points.append(point)
-    known = [point for point in points if point["mean"] is not None]
-    values = [point["mean"] for point in known]
+    measured_points = [point for point in points if point["mean"] is not None]
+    values = [point["mean"] for point in measured_points]
     knee, because = knee_of(values, better=curve.bare.definition.better, flat=flat)
     return {
         "points": points,
-        "knee": None if knee is None else known[knee]["k"],
+        "knee": None if knee is None else measured_points[knee]["k"],
         "knee_because": because,
-        "area": _area(known, summaries.get(str(curve.bare))),
+        "area": _area(measured_points, summaries.get(str(curve.bare))),
     }
 
 

@@ -128,9 +128,9 @@ def freshness(r: Ranked, k: Cut, *, versions: tuple[str, ...] = ()) -> Values:
     order (``--set versions='v1<v2<v3'``); unknown ones are left out and counted.
     """
     query, ages = _ages(r, k, versions)
-    known = ~np.isnan(ages)
-    shown = np.bincount(query[known], minlength=r.n).astype(np.float64)
-    fresh = add_up(query[known], ages[known], r.n)
+    has_age = ~np.isnan(ages)
+    shown = np.bincount(query[has_age], minlength=r.n).astype(np.float64)
+    fresh = add_up(query[has_age], ages[has_age], r.n)
     return np.where(shown > 0, ratio(fresh, shown), np.nan)
 
 
@@ -140,14 +140,14 @@ def in_time(version: str | None, as_of: str, versions: tuple[str, ...]) -> float
         return float("nan")
     if version in versions and as_of in versions:
         return float(versions.index(version) <= versions.index(as_of))
-    made, asked = _moment(version), _moment(as_of)
-    if made is None or asked is None:
+    version_time, asked = _moment(version), _moment(as_of)
+    if version_time is None or asked is None:
         return float("nan")
     if len(as_of.strip()) <= 10:
-        return float(made.date() <= asked.date())
-    if (made.tzinfo is None) != (asked.tzinfo is None):
-        made, asked = made.replace(tzinfo=None), asked.replace(tzinfo=None)
-    return float(made <= asked)
+        return float(version_time.date() <= asked.date())
+    if (version_time.tzinfo is None) != (asked.tzinfo is None):
+        version_time, asked = version_time.replace(tzinfo=None), asked.replace(tzinfo=None)
+    return float(version_time <= asked)
 
 
 def _moment(text: str) -> datetime | None:
@@ -245,8 +245,8 @@ def _against_threshold(
     if threshold is None:
         if not len(evidence.value):
             return np.full(len(values), np.nan)
-        kept = math.ceil(round(keep * len(evidence.value), 9))
-        threshold = float(np.sort(evidence.value)[-kept])
+        kept_count = math.ceil(round(keep * len(evidence.value), 9))
+        threshold = float(np.sort(evidence.value)[-kept_count])
     return np.where(np.isnan(values), np.nan, (values >= threshold).astype(np.float64))
 
 
@@ -311,8 +311,8 @@ def cost(r: Ranked, k: Cut, *, path: str = "tokens") -> Values:
 def _logged(r: Ranked, family: str, what: str) -> Values:
     name = f"{family}.{what}"
     if name not in r.calls:
-        known = [key for key in r.calls if key.startswith(f"{family}.")]
-        has = f"it logs {', '.join(known)}" if known else f"it logs no {family}"
+        logged_keys = [key for key in r.calls if key.startswith(f"{family}.")]
+        has = f"it logs {', '.join(logged_keys)}" if logged_keys else f"it logs no {family}"
         raise MissingInputError(f"{name} is not in the run; {has}")
     return r.calls[name]
 

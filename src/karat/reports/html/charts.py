@@ -207,13 +207,13 @@ def _loss_charts(systems: Systems) -> Iterator[ReportChart]:
 
 
 def _loss_sentence(fall: Document) -> str:
-    known = [
+    figures_known = [
         part
         for part in fall["parts"]
         if part["part"] not in fall["unknown"] and part["lost"] > _NOTHING
     ]
-    known.sort(key=lambda part: -part["lost"])
-    lost = [f"{figure(part['lost'])} in {label(part['part'])}" for part in known]
+    figures_known.sort(key=lambda part: -part["lost"])
+    lost = [f"{figure(part['lost'])} in {label(part['part'])}" for part in figures_known]
     ends = f"From its ceiling {figure(fall['ceiling'])} to its value {figure(fall['value'])}"
     return f"{ends}, {label(fall['measure'])} loses {first_few(lost) if lost else 'nothing'}."
 
@@ -238,7 +238,7 @@ def _latency_charts(systems: Systems) -> Iterator[ReportChart]:
     stage = TOTAL if any(row["stage"] == TOTAL for row in rows) else rows[0]["stage"]
     calls = sorted((row for row in rows if row["stage"] == stage), key=lambda row: row["p50"])
     medians = [f"{ms(row['p50'])} ms with {shown(row['system'])}" for row in calls]
-    what = "A call" if stage == TOTAL else f"{stage[0].upper()}{stage[1:]}"
+    stage_name = "A call" if stage == TOTAL else f"{stage[0].upper()}{stage[1:]}"
     cells = [row | {ending: ms(row[ending]) for ending in _SHOWN} for row in stages]
     columns = {name: name for name in ("stage", "system", "n", *_SHOWN)}
     title = "From the median (p50) to p95 of each stage, in ms"
@@ -246,7 +246,7 @@ def _latency_charts(systems: Systems) -> Iterator[ReportChart]:
         id="latency",
         section="latency",
         title=title,
-        about=f"{what} takes {first_few(medians)} at the median.",
+        about=f"{stage_name} takes {first_few(medians)} at the median.",
         spec=_latency_spec(systems, rows),
         table=Section(title, table(cells, columns)),
     )

@@ -169,8 +169,8 @@ def scale_of(values: Iterable[float | None], width: float) -> Scale:
     >>> scale_of([0.2, None, 1.0], 100), scale_of([0.2, 60.0], 100)
     (Scale(low=0.0, high=1.0, width=100), Scale(low=0.0, high=63.0, width=100))
     """
-    known = [value for value in values if value is not None]
-    low, high = min([0.0, *known]), max([0.0, *known])
+    known_values = [value for value in values if value is not None]
+    low, high = min([0.0, *known_values]), max([0.0, *known_values])
     if low >= 0 and high <= 1:
         return Scale(0.0, 1.0, width)
     room = 0.05 * (high - low)

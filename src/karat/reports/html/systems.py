@@ -140,18 +140,18 @@ def _rows(document: Document, head: Document | None, compared: Rows) -> list[Con
     rows = []
     for name in sorted(measure_names(document), key=lambda name: name != primary):
         cells = [system["measures"].get(name) for system in document["systems"]]
-        known = [cell for cell in cells if cell is not None]
+        filled_cells = [cell for cell in cells if cell is not None]
         # The best reachable value, if it is below 1.
-        below = [cell["ceiling"] for cell in known if cell["better"] == "higher"]
+        below = [cell["ceiling"] for cell in filled_cells if cell["better"] == "higher"]
         below = [ceiling for ceiling in below if ceiling not in (None, 1.0)]
         rows.append(
             {
                 "measure": name,
                 "decides": document.get("rule", {}).get("primary") == name,
-                "lower": any(cell["better"] == "lower" for cell in known),
+                "lower": any(cell["better"] == "lower" for cell in filled_cells),
                 "cells": [_cell(cell) for cell in cells],
                 "deltas": [_delta(compared.get((baseline, system, name))) for system in systems],
-                "n": _range_of_n(known),
+                "n": _range_of_n(filled_cells),
                 "ceiling": number_range(figure(min(below)), figure(max(below))) if below else "",
             }
         )
@@ -272,7 +272,7 @@ def _heat_map(document: Document, head: Document | None, column: str) -> Context
     linked = column in (head or {}).get("columns", ())
     lines: list[Context] = []
     for value in dict.fromkeys(value for values in segments for value in values):
-        cells, known = list[Context | None](), []
+        cells, known_values = list[Context | None](), []
         for name in measures:
             gate = limits.get((value, name)) or overall.get(name)
             for system, values in zip(systems, segments, strict=True):
@@ -282,9 +282,9 @@ def _heat_map(document: Document, head: Document | None, column: str) -> Context
                     continue
                 delta = deltas.get((value, name, system["name"]))
                 cells.append(_heat(cell, system["measures"].get(name), gate, delta))
-                known.append(cell)
+                known_values.append(cell)
         link = link_to(**{f"in.{column}": value}) if linked else ""
-        n = _range_of_n(known) if known else ""
+        n = _range_of_n(known_values) if known_values else ""
         lines.append({"value": value, "n": n, "cells": cells, "link": link})
     return {
         "column": column,

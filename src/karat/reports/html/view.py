@@ -397,19 +397,19 @@ def blocks_of(
         return blocks, "no texts: the items' texts need a corpus; give --corpus"
     # The items and the block of each query, by priority.
     shown = [(items_in(details.queries[row]), row // size) for row in worth.tolist()]
-    known = _texts_of(details, index, {item for items, _ in shown for item in items})
+    texts_by_item = _texts_of(details, index, {item for items, _ in shown for item in items})
     room, served = ROOM, 0
     for items, block in shown:
         # A text is in the file once per block.
-        new = [item for item in items if item in known and item not in texts[block]]
-        cost = sum(min(len(known[item]["text"]), LONGEST) for item in new)
+        new = [item for item in items if item in texts_by_item and item not in texts[block]]
+        cost = sum(min(len(texts_by_item[item]["text"]), LONGEST) for item in new)
         if cost > room:
             break
         room, served = room - cost, served + 1
         for item in new:
-            text = known[item]["text"]
+            text = texts_by_item[item]["text"]
             cut = {"text": readable(text[:LONGEST]), "cut": len(text) > LONGEST}
-            texts[block][item] = cut | {"title": known[item]["title"]}
+            texts[block][item] = cut | {"title": texts_by_item[item]["title"]}
     note = None
     if served < len(shown):
         note = (
