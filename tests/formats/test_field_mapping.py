@@ -451,3 +451,12 @@ def test_renamed_gold_and_runs_are_the_same(tmp_path: Path, form: str, data: st.
     judged = read_gold(path, format=form, fields=graded).frame
     usual = Gold.from_frame(expected.rename({"score": "grade"})).frame
     assert_frame_equal(judged.select("query_id", "grade"), usual.select("query_id", "grade"))
+
+
+def test_a_file_that_cannot_be_read_is_not_said_to_lack_a_column(tmp_path: Path) -> None:
+    path = tmp_path / "gold.csv"
+    path.write_bytes(b"query_id,gold\nq1,\x96\n")
+    with pytest.raises(InputError) as refused:
+        read_gold(path, fields={"gold": "gold"})
+    assert "not UTF-8" in str(refused.value)
+    assert "mapping" not in str(refused.value)

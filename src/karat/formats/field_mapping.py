@@ -236,7 +236,8 @@ class FileMapping:
         if isinstance(error, NoColumnError):
             error = NoColumnError(error.lacks, self._columns, error.todo, where=error.where)
         missing = [rename for rename in self.names if rename.key not in self.fields.met]
-        if not missing or str(missing[0]) in error.what:
+        # Where nothing could be read, nothing is known of the columns.
+        if not missing or not self._columns or str(missing[0]) in error.what:
             return error
         column = missing[0].column
         hint = _nearest(column, self._columns)
