@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 import pytrec_eval
 
+import karat
 from karat.analysis.stress import correct_p, measure_edit, top_of, touched_by
 from karat.analysis.stress.edits import (
     Drop,
@@ -430,3 +431,18 @@ def test_a_comparison_reads_as_a_drop_with_its_ends_in_order():
     assert fall["drop"] < 0
     assert fall["ci"][0] < fall["drop"] < fall["ci"][1] < 0
     assert fall["better"] > fall["worse"]
+
+
+def test_a_measure_of_the_profile_that_the_run_cannot_have_falls_by_nothing():
+    """The profile rag asks for the latency of a reranker, which a plain ranking does not log."""
+    gold = {f"q{at}": {"a": 1} for at in range(6)}
+    evaluation = karat.Evaluation(gold, profile="rag")
+    run = {query: ["a", "b", *(f"x{n}{query}" for n in range(20))] for query in gold}
+    document = karat.stress(evaluation, run, drop=["gold"]).to_dict()
+    (scenario,) = document["systems"][0]["scenarios"]
+    assert scenario["measures"]["Hit@1"]["drop"] == 1.0
+    assert scenario["measures"]["latency.rerank.p90"]["drop"] is None
+    assert scenario["measures"]["latency.rerank.p90"]["n"] == 0
+    named = karat.Evaluation(gold, measures=["Hit@1", "latency.rerank.p90"])
+    with pytest.raises(karat.MissingInputError):
+        karat.stress(named, run, drop=["gold"])

@@ -315,7 +315,8 @@ def measure_edit(
         # The order is fixed: an edited list keeps the order that it was given.
         gold = prepared_for(evaluation, list(remaining), order="rank")
         scores = [
-            score(lists.run, gold, evaluation.measures, derived=True) for lists in (before, after)
+            score(lists.run, gold, evaluation.measures, lenient=evaluation.lenient, derived=True)
+            for lists in (before, after)
         ]
         systems = [
             ComparedSystem(name, (edit_result,))
