@@ -356,7 +356,7 @@ def test_labels_from_standard_input(spawn, world):
         (("--by", "language"), "needs the queries' attributes"),
         (("--queries", "queries.jsonl", "--by", "langage"), "did you mean language?"),
         (("--run", "empty.jsonl"), "empty.jsonl: is empty"),
-        (("--queries", "other.jsonl"), "is of a query in other.jsonl"),
+        (("--queries", "other.jsonl"), "has a query in other.jsonl"),
         (("-o", "people.jsonl"), "output 'people.jsonl': use .json, .md"),
     ],
 )

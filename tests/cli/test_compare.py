@@ -101,7 +101,7 @@ def test_the_margin_is_relative_unless_it_is_said_to_be_absolute(compare):
     ("options", "said"),
     [
         ({"margin": "-1"}, "--margin is '-1'"),
-        ({"margin": "2"}, "it is a share from 0 to 1"),
+        ({"margin": "2"}, "give a share from 0 to 1"),
         ({"margin": "two"}, "--margin is 'two'; a number"),
         ({"margin": "nan"}, "--margin is 'nan'"),
         ({"margin_kind": "both"}, "margin_kind is 'both'; it can be relative, absolute"),
