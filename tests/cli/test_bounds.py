@@ -169,7 +169,7 @@ def test_runs_of_many_hits_are_bounded_only_when_asked(run, small, monkeypatch):
 
 
 def test_large_files_are_bounded_only_when_asked(run, small, monkeypatch):
-    monkeypatch.setattr(evaluation, "_MOST_BYTES", 10)
+    monkeypatch.setattr(evaluation, "_MOST_RANGE_BYTES", 10)
     words = ("eval", "a.trec", "--gold", "qrels.txt", "-m", "P@5", "--json")
     found = told(run(*words))
     assert "unjudged" not in found["systems"][0]

@@ -417,7 +417,7 @@ def shared_terms(
 _LONGEST = 2_000
 # The most words to show; the JSON has all.
 _MOST_WORDS = 12
-_COMMANDS = {"again": "reproduce", "ask again": "ask_again"}
+_COMMANDS = {"reproduce": "reproduce", "search again": "ask_again"}
 # Where one list is longer than the other.
 _NO_HIT = {"item_id": "", "grade": None, "score": None, "gold": False, "text": None}
 

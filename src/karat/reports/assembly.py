@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from karat.errors import UsageError
 from karat.evaluation.evaluation import Evaluation, ScoredRuns
@@ -25,7 +25,6 @@ from karat.measure.names import Measure
 from karat.measure.scores import Scores
 from karat.parallel import parallel_map
 from karat.reports.document import Report, System, Tables
-from karat.reports.outputs import form_named
 
 if TYPE_CHECKING:
     from karat.analysis.diagnose.findings import Finding
@@ -84,12 +83,16 @@ def report(
     """
     if human and not isinstance(human, Correction):
         human = correction_of(evaluation, human)
+    if any(isinstance(form, str) for form in forms):
+        from karat.reports.outputs import form_named
+
+        forms = [form_named(form) if isinstance(form, str) else form for form in forms]
     details = _Details(
         full=full,
         bounds=bounds,
         strict_bounds=strict_bounds,
         correction=human if isinstance(human, Correction) else None,
-        forms=tuple(form_named(form) if isinstance(form, str) else form for form in forms),
+        forms=cast('Sequence[Form]', forms),
     )
     compare = compare and (len(systems) > 1 or baseline is not None)
     if compare or decided_by:

@@ -125,7 +125,7 @@ def _banners(document: Document) -> list[Context]:
 def _warnings(document: Document) -> list[Context]:
     warnings = []
     if dead := [system["name"] for system in document["systems"] if _unanswered(system)]:
-        sentence = "None of their queries could be scored, so their figures mean nothing."
+        sentence = "No query could be scored, so there are no figures to compare."
         about = f"nothing scored: {', '.join(dead)}"
         warnings.append(_banner("CANNOT TELL", about, "bad", [sentence]))
     if partial := [system["name"] for system in document["systems"] if system.get("partial")]:
