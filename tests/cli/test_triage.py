@@ -170,7 +170,7 @@ def test_a_query_by_name_is_shown_in_full(run, world):
     done = run("triage", *world, "--query", "q3")
     assert long in done.out
     assert "q2" not in done.out
-    assert "again: karat triage run.jsonl" in done.out
+    assert "reproduce: karat triage run.jsonl" in done.out
 
 
 HOSTILE = (

@@ -92,7 +92,7 @@ def report(
         bounds=bounds,
         strict_bounds=strict_bounds,
         correction=human if isinstance(human, Correction) else None,
-        forms=cast('Sequence[Form]', forms),
+        forms=cast("Sequence[Form]", forms),
     )
     compare = compare and (len(systems) > 1 or baseline is not None)
     if compare or decided_by:
