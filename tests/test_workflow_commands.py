@@ -145,7 +145,7 @@ def hostile(folder):
 
 def karat(folder, *words):
     done = subprocess.run(
-        [sys.executable, "-m", "karat.cli", *words],
+        [sys.executable, "-m", "karat", *words],
         cwd=folder,
         capture_output=True,
         env={**os.environ, "GITHUB_ACTIONS": "true", "COLUMNS": "40"},

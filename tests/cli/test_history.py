@@ -14,12 +14,13 @@ import polars as pl
 import pytest
 
 from karat.cli.options import SavingOptions
+from karat.data.revision import Revision
 from karat.errors import KaratError, UsageError
 from karat.evaluation.api import evaluate
 from karat.evaluation.systems import with_baseline
 from karat.formats.readers import read_gold, read_run
 from karat.reports.document import Report
-from karat.store import Revision, Store
+from karat.store import Store
 
 JANUARY = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
 

@@ -23,7 +23,7 @@ _LOOK = 0.0005
 # What karat writes before it gives a file its name ends like this, or like SQLite's own.
 UNFINISHED = (".part", "-wal", "-shm", "-journal")
 
-KARAT = ("-m", "karat.cli")
+KARAT = ("-m", "karat")
 FATAL = Path(__file__).with_name("fatal.py")
 
 Sign = Callable[[], bool]

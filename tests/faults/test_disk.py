@@ -220,7 +220,7 @@ def test_standard_output_without_room_is_told(tmp_path, told):
     if not Path("/dev/full").exists():
         pytest.skip("needs a device that is always full")
     folder = lay_runs(tmp_path / "files", queries=5)
-    words = [sys.executable, "-m", "karat.cli", "eval", "old.trec", "--gold", "qrels.txt"]
+    words = [sys.executable, "-m", "karat", "eval", "old.trec", "--gold", "qrels.txt"]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(words, cwd=folder, stdout=full, stderr=subprocess.PIPE, timeout=60)
     assert (done.returncode, done.stderr) == (2, b"karat: No space left on device\n")

@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy import text
 
 import karat
+from karat.data.revision import Revision
 from karat.errors import InputError, KaratError, UsageError
-from karat.store import NoHistoryError, Revision, Store
+from karat.store import NoHistoryError, Store
 
 from .conftest import small
 

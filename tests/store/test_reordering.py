@@ -14,7 +14,7 @@ from karat.formats.readers import read_corpus, read_gold, read_queries, read_run
 from karat.measure.conventions import conventions_of
 from karat.measure.prepare import prepare
 from karat.measure.scores import Scores
-from karat.store import reorder_like
+from karat.store.differences import reorder_like
 from karat.store.rows import pack, unpack
 
 from .conftest import FIRST, small

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from karat.store import Revision, revision_here
+from karat.data.revision import Revision, revision_here
 
 
 def git(*arguments: str) -> str:

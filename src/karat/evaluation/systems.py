@@ -175,8 +175,8 @@ def with_baseline(
     deciding measure. Warns of one whose inputs are stale.
     The baseline is named after its tag, as in bm25@main.
     """
-    from karat.store import (
-        Store,
+    from karat.store import Store
+    from karat.store.differences import (
         find_same_run,
         reorder_like,
         staleness_warnings,

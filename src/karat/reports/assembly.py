@@ -350,8 +350,9 @@ def save(
     >>> karat.save(report, "history.db", ["main"])
     ('history.db', [1])
     """
+    from karat.data.revision import revision_here
     from karat.reports.html.view import view_of
-    from karat.store import Store, revision_here
+    from karat.store import Store
 
     systems = [system for system in report.systems if system.name != skip]
     with Store.open(store, waiting=waiting) as opened:

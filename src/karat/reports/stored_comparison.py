@@ -20,13 +20,8 @@ from karat.evaluation.verdict import Primary, Rule, primary_of
 from karat.measure.scores import Scores
 from karat.reports.document import Report, System
 from karat.reports.html.view import STATUSES, items_in
-from karat.store import (
-    RestoredEvaluation,
-    SavedEvaluation,
-    reorder_like,
-    staleness_warnings,
-    with_common_measures,
-)
+from karat.store import RestoredEvaluation, SavedEvaluation
+from karat.store.differences import reorder_like, staleness_warnings, with_common_measures
 
 Document = Mapping[str, Any]
 # A part of a report's view, unpacked: by the report's id and the part's name; None where the

@@ -6,14 +6,7 @@ Needs SQLAlchemy, which ``karat[store]`` installs.
 
 from __future__ import annotations
 
-from karat.data.revision import Revision, revision_here
 from karat.errors import missing_extra
-from karat.store.differences import (
-    find_same_run,
-    reorder_like,
-    staleness_warnings,
-    with_common_measures,
-)
 from karat.store.records import (
     AddedJudgments,
     AddedLabelSet,
@@ -51,14 +44,8 @@ __all__ = [
     "NoHistoryError",
     "NotStoredError",
     "RestoredEvaluation",
-    "Revision",
     "SavedEvaluation",
     "Store",
     "TrendPoint",
     "checked_tags",
-    "find_same_run",
-    "reorder_like",
-    "revision_here",
-    "staleness_warnings",
-    "with_common_measures",
 ]
