@@ -9,19 +9,14 @@ from pathlib import Path
 import pytest
 
 from karat.data.columns import Source
+from karat.data.revision import Revision
 from karat.data.tables import Gold, Run
 from karat.errors import UsageError
 from karat.evaluation.api import compare, evaluate
 from karat.evaluation.systems import differences
 from karat.measure.scores import Scores
-from karat.store import (
-    RestoredEvaluation,
-    Revision,
-    Store,
-    find_same_run,
-    staleness_warnings,
-    with_common_measures,
-)
+from karat.store import RestoredEvaluation, Store
+from karat.store.differences import find_same_run, staleness_warnings, with_common_measures
 
 from .conftest import made, small
 
