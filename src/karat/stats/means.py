@@ -29,7 +29,6 @@ _MANY_ROWS, _BUNDLES = 20_000, 10_000
 _CELLS = 1_000_000
 # More cells of weights than this are never kept; it is 60 MB.
 _MOST_KEPT = 15_000_000
-_drawn_before: set[tuple[int, int, int]] = set()
 # Values and weights are multiples of 2^-26, and a row of weights sums to 1: a sum of products
 # is a multiple of 2^-52 and at most 1, so float64 holds it exactly.
 _ONE = 2.0**26
@@ -129,13 +128,12 @@ def _least_means(shares: Values, plan: Resampling, groups: Ints | None) -> Value
 def _weights(n: int, plan: Resampling) -> Iterator[tuple[Values, Values]]:
     """Yield the weights of the point at the end, and of n values, some resamples at a time.
 
-    They are whole numbers. The parts of a report need the same weights, so they are kept from the
-    second time on: those of 16 small samples and of one large sample.
+    They are whole numbers. The parts of a report need the same weights, so they are kept: those of
+    16 small samples and of one large sample.
     """
     size = n, plan.resamples, plan.seed
     cells = n * plan.resamples
-    if cells > _MOST_KEPT or size not in _drawn_before:
-        _drawn_before.add(size)
+    if cells > _MOST_KEPT:
         yield from _drawn_weights(*size)
         return
     for of_point, weights in (_kept_weights if cells < _CELLS else _kept_once)(*size):
