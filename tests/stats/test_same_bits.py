@@ -1,4 +1,4 @@
-"""The same bits on any number of threads, and no scipy before it is needed."""
+"""The same bits on any number of threads, and no scipy where numbers are compared."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ old, new = (
     for step in (2, 3)
 )
 compare([old, new], gold, ["RR", "Hit@1"])
-print(sorted(name for name in sys.modules if name.startswith("scipy.stats")))
+print(sorted(name for name in sys.modules if name.split(".")[0] == "scipy"))
 """
 
 
@@ -86,7 +86,7 @@ def test_intervals_do_not_load_scipy() -> None:
     assert run(LAZY, "1") == "[]"
 
 
-def test_tests_of_differences_do_not_load_scipy_stats() -> None:
+def test_tests_of_differences_do_not_load_scipy() -> None:
     assert run(TESTS, "1") == "[]"
 
 

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from karat.stats.distributions import NORMAL, Ints, Values, standard_error, t_p, tail, units_of
+from karat.stats.distributions import (
+    NORMAL,
+    Ints,
+    Values,
+    heads_at_most,
+    standard_error,
+    t_p,
+    tail,
+    units_of,
+)
 from karat.stats.means import chunks, on_grid, rows_of, sums_by
 
 # Up to this many differences, all ways to swap them are counted: a million at most.
@@ -270,13 +279,11 @@ def _over_all_signs(delta: Values, ranks: Ints) -> float:
 
 def sign_test(delta: Values) -> float | None:
     """Return the p of the sign test, which leaves zeros out; None without rows."""
-    from scipy.special import bdtr
-
     if not len(delta):
         return None
     settled = _settled(delta)
     gains, losses = int((settled > 0).sum()), int((settled < 0).sum())
-    return min(1.0, 2 * float(bdtr(min(gains, losses), gains + losses, 0.5)))
+    return min(1.0, 2 * heads_at_most(min(gains, losses), gains + losses))
 
 
 def _settled(delta: Values) -> Values:

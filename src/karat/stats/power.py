@@ -10,7 +10,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.stats.distributions import NORMAL, Ints, Values, t_quantile, tail, two_sided_z, units_of
+from karat.stats.distributions import (
+    NORMAL,
+    Ints,
+    Values,
+    binomial,
+    t_quantile,
+    tail,
+    two_sided_z,
+    units_of,
+)
 from karat.stats.means import Resampling, resampled_means
 
 # With fewer differing queries than this, what was seen of them says too little of others.
@@ -224,10 +233,9 @@ class MeanThreshold:
         if self.size is None:
             means = resampled - self.measured + true
         else:
-            from scipy.special import bdtr
-
-            chances = bdtr(np.arange(self.size + 1.0), self.size, min(max(true, 0.0), 1.0))
-            means = np.searchsorted(chances, places) / self.size
+            counts, chances = binomial(self.size, min(max(true, 0.0), 1.0))
+            drawn = np.searchsorted(np.cumsum(chances), places)
+            means = counts[np.minimum(drawn, len(counts) - 1)] / self.size
         return means <= self.needed + _SAME if self.beyond else means < self.needed - _SAME
 
 
