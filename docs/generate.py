@@ -51,8 +51,8 @@ _VARIABLES = {
     "KARAT_STORE": "the store of evaluations and judgments; `.karat/history.db`",
     "KARAT_TOKEN": "what visitors of `karat serve` must know",
     "KARAT_PROGRESS": "`json`: progress as a JSON object a line on standard error",
-    "XDG_CACHE_HOME": "where the library that draws charts is kept once it is made, in `karat/`;"
-    " `~/.cache`",
+    "XDG_CACHE_HOME": "where the library that draws charts and the compiled templates of pages are"
+    " kept once they are made, in `karat/`; `~/.cache`",
     "KARAT_DEBUG": "`1`: the traceback of what is a bug in karat",
     "NO_COLOR": "anything: no colours on a terminal",
 }

@@ -229,12 +229,14 @@ def gold_of(
 
 def _corpus_facts(unit: Row, parts: Sequence[Row], by: str) -> dict[str, Any]:
     """Return the corpus facts of a unit, from its one or several parts."""
+    doc_id = unit["item_id"] if by == "doc_id" else doc_of_text(unit["item_id"])
+    if not parts:
+        return {"doc_id": doc_id, "version": _joined([unit.get("version")])}
     start, end = unit.get("start"), unit.get("end")
-    text = "\n".join(part["text"] for part in parts) if parts else None
+    text: str | None = "\n".join(part["text"] for part in parts)
     if start is not None and end is not None:
         parts = [part for part in parts if _place(part)[0] < end and _place(part)[1] > start]
         text = _cut(parts, start, end) if parts else None
-    doc_id = unit["item_id"] if by == "doc_id" else doc_of_text(unit["item_id"])
     of_parts = [part.get("version") for part in parts]
     return {
         "doc_id": str(parts[0]["doc_id"]) if parts else doc_id,

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from karat.analysis import Analysis, first_rows, stage_runs, system_blocks
@@ -223,6 +225,9 @@ def classify(
     for (row, kind, explain), gold in zip(classes, judged_by, strict=True):
         evidence, because = evidence_of(case, kind, explain, row, gold)
         misses.append(Failure(staged.gold.query_ids[row], row, kind, because, evidence))
+    of_listed = [case.relevant_rows(miss.row) for miss in misses[:LISTED]]
+    judgments = np.fromiter(chain.from_iterable(of_listed), dtype=np.int64)
+    names = iter(gold_names(staged.gold, judgments))
     items = () if case.dominance is None else case.dominance.items.head(MOST).rows()
     return QueryFailures(
         tuple(misses),
@@ -233,8 +238,8 @@ def classify(
         miss_at=miss_at,
         ends_at=ends_at,
         gold={
-            miss.query_id: gold_names(staged.gold, case.relevant_rows(miss.row))
-            for miss in misses[:LISTED]
+            miss.query_id: list(islice(names, len(rows)))
+            for miss, rows in zip(misses, of_listed, strict=False)
         },
     )
 

@@ -439,22 +439,27 @@ class Case:
                 f"needs the top {k} items of each list; fewer were kept"
             ) from None
 
-    @cached_property
+    @property
     def gold_by_doc(self) -> Prepared:
         """The gold judged by document, where items have documents."""
+        level = self.gold.conventions.level
+        if level != "item":
+            raise MissingInputError(f"needs gold of single items; level is {level}")
+        if self._by_doc is None:
+            raise MissingInputError("needs ids such as doc#chunk, or a corpus with doc_id")
+        return self._by_doc
+
+    @cached_property
+    def _by_doc(self) -> Prepared | None:
+        """The gold judged by document; None where each item is its own document."""
         gold = self.gold
-        if gold.conventions.level != "item":
-            raise MissingInputError(
-                f"needs gold of single items; level is {gold.conventions.level}"
-            )
         ids = pl.Series(gold.query_ids, dtype=pl.String).gather(gold.rows["code"])
         frame = gold.rows.select("item_id", "grade").with_columns(query_id=ids)
         conventions = replace(gold.conventions, level="doc", order=None, unit=None)
         corpus = None if gold.corpus is None else Corpus(gold.corpus)
         by_doc = prepare(Gold(frame, gold.query_ids), conventions, corpus=corpus)
-        if set(by_doc.rows["item_id"]) >= set(gold.rows["item_id"]):
-            raise MissingInputError("needs ids such as doc#chunk, or a corpus with doc_id")
-        return by_doc
+        docs, items = (set(rows["item_id"].to_list()) for rows in (by_doc.rows, gold.rows))
+        return None if docs >= items else by_doc
 
     def score_by_doc(self, run: Run, measure: str) -> Scores:
         """Return the scores of answered queries by document instead of by item."""

@@ -105,30 +105,42 @@ def vega() -> str | None:
     """
     if find_spec("vl_convert") is None:
         return None
-    # Without a cache, the next process builds it again.
-    with suppress(OSError, RuntimeError, UnicodeDecodeError):
-        path = _vega_path()
-        if path.is_file() and (cached := path.read_bytes().decode()):
+    key = f"{version('vl-convert-python')} {_VEGA_VERSION} {_VEGA_EXPORTS}"
+    name = f"vega-bundle-{hashlib.sha256(key.encode()).hexdigest()[:16]}.js"
+    with suppress(UnicodeDecodeError):
+        if cached := read_cached(name).decode():
             return cached
     import vl_convert
 
     script: str = vl_convert.javascript_bundle(_VEGA_EXPORTS, _VEGA_VERSION)
-    with suppress(KaratError, OSError, RuntimeError):
-        path = _vega_path()
-        if path.is_file() or not path.exists():
-            with atomic_write(path) as file:
-                file.write_bytes(script.encode())
+    write_cached(name, script.encode())
     return script
 
 
-def _vega_path() -> Path:
-    """Return the file of this bundle; RuntimeError where the user has no home."""
+def read_cached(name: str) -> bytes:
+    """Return a file of the user's cache; nothing if it cannot be read."""
+    with suppress(OSError, RuntimeError):
+        path = _cached(name)
+        return path.read_bytes() if path.is_file() else b""
+    return b""
+
+
+def write_cached(name: str, content: bytes) -> None:
+    """Write a file of the user's cache; without one, the next process makes the content again."""
+    with suppress(KaratError, OSError, RuntimeError):
+        path = _cached(name)
+        if path.is_file() or not path.exists():
+            with atomic_write(path) as file:
+                file.write_bytes(content)
+
+
+def _cached(name: str) -> Path:
+    """Return the place of a file in the cache; RuntimeError where the user has no home."""
     chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
     folder = chosen if chosen.is_absolute() else Path.home() / ".cache"
     if not folder.is_absolute():
         raise RuntimeError("the home folder is a relative path")
-    key = f"{version('vl-convert-python')} {_VEGA_VERSION} {_VEGA_EXPORTS}"
-    return folder / "karat" / f"vega-bundle-{hashlib.sha256(key.encode()).hexdigest()[:16]}.js"
+    return folder / "karat" / name
 
 
 def _source_hash(text: str) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Collection
+from importlib.metadata import version
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from karat.pages.formatting import label
 from karat.reports.document import Report
-from karat.reports.html.assets import inlined
+from karat.reports.html.assets import inlined, read_cached, write_cached
 from karat.reports.html.charts import charts_of
 from karat.reports.html.elements import Context, Document
 from karat.reports.html.sections import counts_of, misses_of, provenance_of, verdict_of
@@ -63,6 +65,19 @@ def context_of(document: Document, head: Document | None) -> Context:
     }
 
 
+class _CompiledTemplates(BytecodeCache):
+    """Keeps compiled templates in the user's cache; Jinja refuses those of another source."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.bytecode_from_string(read_cached(self._name(bucket)))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        write_cached(self._name(bucket), bucket.bytecode_to_string())
+
+    def _name(self, bucket: Bucket) -> str:
+        return f"template-{bucket.key}-{version('jinja2')}-{__version__}"
+
+
 def environment() -> Environment:
     """Return the templates of a report; values are escaped unless they are Markup."""
     templates = Environment(
@@ -72,6 +87,7 @@ def environment() -> Environment:
         finalize=safe_text,
         trim_blocks=True,
         lstrip_blocks=True,
+        bytecode_cache=_CompiledTemplates(),
     )
     templates.filters["data"] = data
     templates.globals["version"] = __version__
