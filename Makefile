@@ -95,7 +95,7 @@ check: $(VENV)/.check ## lint, formatting, types, import layers, and the walk of
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/walk.py
 
-bench: $(VENV)/.test ## race karat against its peers (ARGS=--quick skips the largest file)
+bench: $(VENV)/.test ## race karat against its peers (ARGS=--quick: no 70 M rows; TREC_EVAL names its source or program)
 	$(BIN)/python bench/run.py $(ARGS)
 
 bench-against: $(VENV)/.test ## CPU time of the commands against an earlier revision (ARGS=REVISION)

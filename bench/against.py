@@ -3,67 +3,27 @@
     python bench/against.py c667a0d
     python bench/against.py HEAD~1 --rounds 3 --only compare --scale 10
 
-Both run in turns, as whole processes with the same installed packages; medians count. Ends with 1
-when a command takes more than 1.10 times the CPU time of before.
+The commands are karat's in the races of bench/cases.py. Both revisions run in turns, as whole
+processes with the same installed packages; medians count. Ends with 1 when a command takes more
+than 1.10 times the CPU time of before.
 """
 
 import argparse
 import io
 import subprocess
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
 from statistics import median
 
-from cases import Data
-from contenders import HERE, MEASURES
-from race import CommandFailedError, Sample, once
+from cases import RACES, Data
+from contenders import HERE, KARAT, karat
+from race import CommandFailedError, Contender, Sample, once
+from results import table
 
 MOST = 1.10
 ROOT = HERE.parent
-
-
-def commands(data: Data, folder: Path) -> dict[str, list[str]]:
-    """Return the arguments of every command by its name in the table."""
-    large = data.folder(6_980, 1_000)
-    for kind in ("shuffled", "parquet"):
-        data.folder(6_980, 1_000, kind)
-    logs = data.folder(1_000, 1_000)
-    data.folder(1_000, 1_000, "jsonl")
-    small, runs = data.folder(50 * data.scale, 1_000), data.folder(1_000, 100, "runs")
-    pair = data.folder(200, 100, "runs")
-    measures = [word for measure in MEASURES for word in ("-m", measure)]
-
-    def evaluate(place: Path, run: str, *more: str) -> list[str]:
-        return ["eval", str(place / run), "--gold", str(place / "qrels.txt"), *measures, *more]
-
-    def compare(place: Path, *names: str) -> list[str]:
-        files = [str(place / name) for name in names]
-        return ["compare", *files, "--gold", str(place / "qrels.txt")]
-
-    first, second, *_ = sorted(path.name for path in runs.glob("r*.trec"))
-    every = [str(path) for path in sorted(runs.glob("r*.trec"))]
-    return {
-        "--help": ["--help"],
-        "eval, 50 × 1,000": evaluate(small, "run.trec"),
-        "eval, 6,980 × 1,000": evaluate(large, "run.trec"),
-        "the same, no intervals": evaluate(large, "run.trec", "--set", "interval=none"),
-        "the same, shuffled": evaluate(large, "shuffled.trec"),
-        "the same, Parquet": evaluate(large, "run.parquet"),
-        "the same, report.json": evaluate(large, "run.trec", "-o", str(folder / "report.json")),
-        "the same, report.html": evaluate(large, "run.trec", "-o", str(folder / "report.html")),
-        "eval, run log, 1,000 × 1,000": evaluate(logs, "run.jsonl"),
-        "eval, 20 runs of 1,000 × 100": ["eval", *every, *evaluate(runs, first)[2:]],
-        "compare, 200 × 100": compare(pair, first, second),
-        "compare, 1,000 × 100": compare(runs, first, second),
-        "run of the recipe rag": ["run", str(folder / "rag" / "karat.yaml")],
-        "search of the recipe rag": [
-            "search", str(folder / "rag" / "karat.yaml"), "-o", str(folder / "{system}.jsonl"),
-        ],
-        "sweep, 1,000 × 100": ["sweep", *compare(runs, first)[1:]],
-        "diagnose, 1,000 × 100": ["diagnose", *compare(runs, first)[1:]],
-    }  # fmt: skip
+HEADER = ("", "before: CPU s", "today: CPU s", "ratio", "ratio of wall times")
 
 
 def sources(revision: str, folder: Path) -> Path:
@@ -76,12 +36,18 @@ def sources(revision: str, folder: Path) -> Path:
     return folder / "src"
 
 
-# A failed gate or a confirmed regression is an answer too.
-_RUN = 'PYTHONPATH="$0" "$@" || test $? -eq 1'
-
-
-def take(tree: Path, arguments: list[str]) -> Sample:
-    return once(["sh", "-c", _RUN, str(tree), sys.executable, "-m", "karat", *arguments])
+def samples_of(contender: Contender, trees: list[Path], rounds: int) -> list[list[Sample]]:
+    """The samples of each tree; the first turn does not count."""
+    samples: list[list[Sample]] = [[] for _ in trees]
+    for turn in range(-1, rounds):
+        pairs = list(zip(trees, samples, strict=True))
+        for tree, taken in pairs if turn % 2 else reversed(pairs):
+            if contender.before:
+                contender.before()
+            environment = {"PYTHONPATH": str(tree)}
+            sample = once(contender.command, contender.exit_codes, environment)
+            taken += [sample] if turn >= 0 else []
+    return samples
 
 
 def main() -> None:
@@ -90,35 +56,29 @@ def main() -> None:
     )
     parser.add_argument("revision")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", action="append", help="commands whose name holds this")
+    names = [name for name in RACES if name != "huge"]
+    parser.add_argument("--only", action="append", choices=names, help="this case; repeatable")
     parser.add_argument("--scale", type=int, default=1, help="divide the number of queries")
     args = parser.parse_args()
-    slower = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        trees = [sources(args.revision, folder / "before"), ROOT / "src"]
-        take(trees[1], ["init", "rag", str(folder / "rag")])
-        print(f"| CPU seconds, median of {args.rounds} | {args.revision} | today | ratio | wall |")
-        print("| --- | ---: | ---: | ---: | ---: |")
-        for title, arguments in commands(Data(args.scale), folder).items():
-            if args.only and not any(part in title for part in args.only):
+    rows, data = [], Data(args.scale)
+    with tempfile.TemporaryDirectory() as folder:
+        trees = [sources(args.revision, Path(folder)), ROOT / "src"]
+        commands = [("--help", karat("karat", 1, "--help"))]
+        commands += [(n, c) for n in args.only or names for c in RACES[n](data).contenders]
+        for case, contender in commands:
+            if contender.command[0] != KARAT:
                 continue
-            samples: list[list[Sample]] = [[], []]
+            title = f"{case}: {contender.name}"
             try:
-                for turn in range(-1, args.rounds):
-                    pairs = list(zip(trees, samples, strict=True))
-                    for tree, taken in pairs if turn % 2 else reversed(pairs):
-                        sample = take(tree, arguments)
-                        taken += [sample] if turn >= 0 else []
+                samples = samples_of(contender, trees, args.rounds)
             except CommandFailedError as error:
                 raise SystemExit(f"bench: {title}: {error}") from None
             before, today = (median(sample.cpu for sample in taken) for taken in samples)
             walls = [median(sample.wall for sample in taken) for taken in samples]
-            ratio = today / before
-            cells = f"{before:.2f} | {today:.2f} | {ratio:.2f} | {walls[1] / walls[0]:.2f}"
-            print(f"| {title} | {cells} |", flush=True)
-            slower += [title] if ratio > MOST else []
-    if slower:
+            cells = (before, today, today / before, walls[1] / walls[0])
+            rows.append((title, *(f"{cell:.2f}" for cell in cells)))
+    print(table(HEADER, rows))
+    if slower := [title for title, _, _, ratio, _ in rows if float(ratio) > MOST]:
         raise SystemExit(f"bench: slower than before: {', '.join(slower)}")
 
 

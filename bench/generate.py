@@ -3,11 +3,13 @@
     python bench/generate.py FOLDER KIND QUERIES HITS [--seed N]
 
 KIND is ``trec`` (run.trec and qrels.txt), ``runs`` (r01.trec … r20.trec and qrels.txt), or one of
-``shuffled``, ``parquet``, ``jsonl``: the rows of FOLDER/run.trec in another form.
+``shuffled``, ``parquet``, ``jsonl``: the rows of FOLDER/run.trec in another form. ``collection``
+takes the numbers of items and of queries: a corpus, queries, gold, a run and a karat.yaml.
 """
 
 import argparse
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import polars as pl
 FIRST, LAST = 1_000_000, 8_841_823  # item ids have seven digits
 BLOCK = 500  # queries held in memory at a time
 RUNS = 20
+KINDS = ("trec", "runs", "shuffled", "parquet", "jsonl", "collection")
 
 
 def gold_and_lists(
@@ -113,10 +116,34 @@ def write_jsonl(folder: Path) -> None:
             file.write(json.dumps(line) + "\n")
 
 
+def write_collection(folder: Path, items: int, queries: int, seed: int) -> None:
+    rng = random.Random(seed)
+    words = [f"w{rank}" for rank in range(20_000)]
+    weights = [1 / (rank + 5) for rank in range(len(words))]
+    ids = [f"doc{n // 5}#{n % 5}" for n in range(items)]
+    hits = min(items, 100)
+    texts, golds, run = [], [], []
+    with (folder / "corpus.jsonl").open("w") as out:
+        for item in ids:
+            text = " ".join(rng.choices(words, weights, k=80))
+            out.write(json.dumps({"_id": item, "text": text}) + "\n")
+    for n in range(queries):
+        text = " ".join(rng.choices(words, weights, k=8))
+        texts.append(json.dumps({"_id": f"q{n}", "text": text}))
+        ranked = rng.sample(ids, hits)
+        golds.append(f"q{n} 0 {rng.choice(ranked)} 1")
+        run += [f"q{n} Q0 {item} {rank} {hits - rank} x" for rank, item in enumerate(ranked, 1)]
+    for name, lines in (("queries.jsonl", texts), ("qrels.txt", golds), ("run.trec", run)):
+        (folder / name).write_text("\n".join(lines) + "\n")
+    config = "queries: queries.jsonl\ngold: qrels.txt\ncorpus: corpus.jsonl\n"
+    config += "systems: {bm25: {retriever: bm25, k: 100}}\n"
+    (folder / "karat.yaml").write_text(config)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("kind", choices=["trec", "runs", "shuffled", "parquet", "jsonl"])
+    parser.add_argument("kind", choices=KINDS)
     parser.add_argument("queries", type=int, nargs="?", default=0)
     parser.add_argument("hits", type=int, nargs="?", default=0)
     parser.add_argument("--seed", type=int, default=20)
@@ -133,6 +160,8 @@ def main() -> None:
             write_parquet(args.folder)
         case "jsonl":
             write_jsonl(args.folder)
+        case "collection":
+            write_collection(args.folder, args.queries, args.hits, args.seed)
 
 
 if __name__ == "__main__":

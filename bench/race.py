@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+
+ABSENT = "not at hand"
 
 
 class CommandFailedError(Exception):
@@ -28,21 +30,29 @@ _INSTALLED = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECO
 @dataclass(frozen=True)
 class Sample:
     wall: float  # seconds
-    cpu: float
+    cpu: float  # seconds, of the user and of the system, on all cores
     peak: float  # megabytes
     output: str
 
 
 @dataclass
 class Contender:
-    """A command, how often it runs, and the package it needs, if that may be missing."""
+    """A command and how often it runs.
+
+    One that has no ``problem`` and needs no ``package`` has to run: without it there is no race.
+    """
 
     name: str
     command: Sequence[str]
     rounds: int
     package: str | None = None
-    samples: list[Sample] = field(default_factory=list)
     problem: str | None = None
+    peer: bool = False
+    exit_codes: Sequence[int] = (0,)
+    before: Callable[[], object] | None = None  # runs before each sample, outside its time
+    means: Callable[["Contender"], list[dict[str, float]]] | None = None  # of each run
+    tolerance: float = 1e-6  # the largest difference of a mean that is none
+    samples: list[Sample] = field(default_factory=list)
 
     @property
     def best(self) -> float:
@@ -53,22 +63,38 @@ class Contender:
         return median(sample.wall for sample in self.samples)
 
     @property
+    def cpu(self) -> float:
+        return median(sample.cpu for sample in self.samples)
+
+    @property
+    def best_cpu(self) -> float:
+        return min(sample.cpu for sample in self.samples)
+
+    @property
     def peak(self) -> float:
         return max(sample.peak for sample in self.samples)
 
 
-def once(command: Sequence[str]) -> Sample:
+def once(
+    command: Sequence[str],
+    exit_codes: Sequence[int] = (0,),
+    environment: Mapping[str, str] | None = None,
+) -> Sample:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.perf_counter()
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_INSTALLED
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env={**_INSTALLED, **(environment or {})},
         )
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         err.seek(0)
-        if process.returncode:
+        if process.returncode not in exit_codes:
             said = err.read().decode(errors="replace").strip().splitlines() or ["no message"]
             raise CommandFailedError(f"exit code {process.returncode}: {said[-1]}")
         cpu = usage.ru_utime + usage.ru_stime
@@ -79,28 +105,32 @@ def race(contenders: list[Contender]) -> None:
     """All contenders in turns, so that a noisy moment hits them alike; fewer turns for slow ones.
 
     Those that run in every round have a first turn that does not count: it warms the caches.
-    A contender that cannot run keeps its problem, for the report; karat has to run.
+    A peer that cannot run keeps its problem, for the report; karat has to run.
     """
-    rounds = max(one.rounds for one in contenders)
-    for one in contenders:
-        if one.package and importlib.util.find_spec(one.package) is None:
-            one.problem = "not installed"
+    rounds = max(contender.rounds for contender in contenders)
+    for contender in contenders:
+        if contender.package and importlib.util.find_spec(contender.package) is None:
+            contender.problem = ABSENT
     for turn in range(-1, rounds):
-        for one in contenders if turn % 2 else contenders[::-1]:
-            every = math.ceil(rounds / one.rounds)
-            wanted = turn % every == 0 if turn >= 0 else every == 1 < rounds
-            if wanted and not one.problem:
-                _take(one, counts=turn >= 0)
+        for contender in contenders if turn % 2 else contenders[::-1]:
+            every = math.ceil(rounds / contender.rounds)
+            due = turn % every == 0 if turn >= 0 else every == 1 < rounds
+            if due and not contender.problem:
+                _take(contender, counts=turn >= 0)
 
 
-def _take(one: Contender, *, counts: bool) -> None:
+def _take(contender: Contender, *, counts: bool) -> None:
     try:
-        sample = once(one.command)
+        if contender.before:
+            contender.before()
+        sample = once(contender.command, contender.exit_codes)
     except CommandFailedError as error:
-        if one.package is None:
-            raise SystemExit(f"bench: {one.name}: {error}\n  {' '.join(one.command)}") from error
-        one.problem = str(error)
+        if not contender.peer:
+            words = " ".join(contender.command)
+            raise SystemExit(f"bench: {contender.name}: {error}\n  {words}") from error
+        contender.problem = str(error)
         return
     if counts:
-        one.samples.append(sample)
-        print(f"  {one.name:<14} {sample.wall:8.2f} s {sample.peak:8.0f} MB", file=sys.stderr)
+        contender.samples.append(sample)
+        times = f"{sample.cpu:8.2f} s CPU {sample.wall:8.2f} s wall {sample.peak:8.0f} MB"
+        print(f"  {contender.name:<24} {times}", file=sys.stderr)

@@ -3,17 +3,20 @@
 import importlib.metadata
 import os
 import platform
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from race import ABSENT
 
 PACKAGES = ("karat", "polars", "numpy", "pytrec-eval-terrier", "ir_measures", "ranx")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A promise and what became of it; ``met`` is None where it could not be measured."""
+    """A promise and what became of it; ``met`` is None where a peer is not at hand."""
 
     what: str
     asked: str
@@ -21,19 +24,20 @@ class Target:
     met: bool | None
 
     @classmethod
-    def at_least(cls, what: str, limit: float, value: float | None, unit: str = "×") -> "Target":
-        return cls._of(what, "≥", limit, value, unit, value is not None and value >= limit)
+    def at_least(cls, what: str, limit: float, value: float | str, unit: str = "×") -> "Target":
+        return cls._of(what, "≥", limit, value, unit)
 
     @classmethod
-    def at_most(cls, what: str, limit: float, value: float | None, unit: str = "×") -> "Target":
-        return cls._of(what, "≤", limit, value, unit, value is not None and value <= limit)
+    def at_most(cls, what: str, limit: float, value: float | str, unit: str = "×") -> "Target":
+        return cls._of(what, "≤", limit, value, unit)
 
     @classmethod
-    def _of(
-        cls, what: str, sign: str, limit: float, value: float | None, unit: str, met: bool
-    ) -> "Target":
-        measured = "not measured" if value is None else f"{value:,.2f} {unit}"
-        return cls(what, f"{sign} {limit:g} {unit}", measured, None if value is None else met)
+    def _of(cls, what: str, sign: str, limit: float, value: float | str, unit: str) -> "Target":
+        asked = f"{sign} {limit:g} {unit}"
+        if isinstance(value, str):  # a peer that is there but fails hides the answer: not met
+            return cls(what, asked, value, None if value.startswith(ABSENT) else False)
+        met = value <= limit if sign == "≤" else value >= limit
+        return cls(what, asked, f"{value:,.2f} {unit}", met)
 
 
 @dataclass
@@ -74,6 +78,18 @@ def versions(packages: Sequence[str]) -> str:
     return ", ".join(found)
 
 
+def finish(sections: Sequence["Section"], text: str, out: Path) -> None:
+    """Write and print the document; end with 1 when a target is missed."""
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(text)
+    print(text)
+    targets = [target for section in sections for target in section.targets]
+    if open_ := [target.what for target in targets if target.met is None]:
+        print("bench: not measured: " + "; ".join(open_), file=sys.stderr)
+    if missed := [target.what for target in targets if target.met is False]:
+        raise SystemExit("bench: not reached: " + "; ".join(missed))
+
+
 WHOLE = "All in one run on one machine, in turns; whole processes unless said otherwise."
 
 
@@ -83,7 +99,7 @@ def document(
     how: str,
     *,
     about: str = WHOLE,
-    ratios: str = "Ratios are of medians.",
+    ratios: str = "Ratios are of medians; those in a table are to its first row.",
     packages: Sequence[str] = PACKAGES,
 ) -> str:
     marks = {True: "pass", False: "**FAIL**", None: "not measured"}
