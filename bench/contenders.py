@@ -64,7 +64,8 @@ def trec_eval(qrels: Path, run: Path, rounds: int) -> Contender:
     contender.tolerance = 5.1e-5  # it prints four decimals
     if program:
         said = subprocess.run([program, "--version"], capture_output=True, text=True)
-        contender.name += f" {(said.stdout + said.stderr).split()[-1]}"
+        built = ", built with -O3" if program.startswith(_scratch().name) else ""
+        contender.name = f"trec_eval {(said.stdout + said.stderr).split()[-1]} in C{built}"
     else:
         contender.problem = f"{ABSENT}: set TREC_EVAL"
     return contender
