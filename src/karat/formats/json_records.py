@@ -10,7 +10,8 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -86,27 +87,38 @@ class JsonRecord(NamedTuple):
 def read_records(file: Input) -> Iterator[JsonRecord]:
     """Yield the objects of a JSONL file; blank lines are skipped, all others must be objects."""
     for line, data in read_lines(file):
-        record = parse_record(decode(data, file, first_line=line), file.name, line)
-        if file.mapping is not None:
-            record = record._replace(value=file.mapping.record(record.value))
-        yield record
+        yield read_record(data, file, line)
+
+
+def read_record(data: bytes, file: Input, line: int) -> JsonRecord:
+    """Return the object in a line of a file."""
+    record = parse_record(decode(data, file, first_line=line), file.name, line)
+    if file.mapping is not None:
+        record = record._replace(value=file.mapping.record(record.value))
+    return record
 
 
 def read_lines(file: Input) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank with their numbers, as bytes."""
+    return chain.from_iterable(read_line_chunks(file))
+
+
+def read_line_chunks(file: Input) -> Iterator[Iterator[tuple[int, bytes]]]:
+    """Yield the same lines in chunks."""
     before = 0
     for chunk in file.chunks():
         # Millions of blank lines would become millions of objects first.
         lines = [] if chunk.isspace() else chunk.split(b"\n")
-        for number, data in enumerate(lines, before + 1):
-            if data and not data.isspace():
-                yield number, data
+        numbered = enumerate(lines, before + 1)
+        yield ((number, data) for number, data in numbered if data and not data.isspace())
         before += chunk.count(b"\n")
 
 
-def parse_record(text: str, where: str, line: int) -> JsonRecord:
+def parse_record(
+    text: str, where: str, line: int, decoder: json.JSONDecoder | None = None
+) -> JsonRecord:
     """Parse one line of JSONL."""
-    value = parse_json(text, where, line)
+    value = parse_json(text, where, line, decoder)
     if isinstance(value, dict):
         return JsonRecord(line, value, where)
     kinds: dict[type, str] = {list: "array", str: "string", bool: "boolean", type(None): "null"}
@@ -119,13 +131,15 @@ def read_json(file: Input) -> Any:
     return parse_json(file.text(), file.name, None)
 
 
-def parse_json(text: str, where: str, line: int | None) -> Any:
+def parse_json(
+    text: str, where: str, line: int | None, decoder: json.JSONDecoder | None = None
+) -> Any:
     """Parse standard JSON: no NaN, no duplicate keys, no unpaired surrogates."""
     try:
-        value = _DECODER.decode(text)
+        value = (decoder or _DECODER).decode(text)
         _refuse_depth(text, value)
         if _SURROGATE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False, default=str).encode()
     except json.JSONDecodeError as error:
         expected = "one JSON value" if line is None else "one object per line"
         line = line or error.lineno
@@ -170,13 +184,17 @@ def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _refuse_constant(name: str) -> float:
+def refuse_constant(name: str) -> Any:
+    """Raise ValueError for NaN and the infinities."""
     raise ValueError(f"{name} is not JSON; a finite number or null is expected")
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant
-)
+def strict_decoder(constant: Callable[[str], Any] = refuse_constant) -> json.JSONDecoder:
+    """Return a decoder that refuses duplicate keys; ``constant`` decides on NaN."""
+    return json.JSONDecoder(object_pairs_hook=_refuse_duplicate_keys, parse_constant=constant)
+
+
+_DECODER = strict_decoder()
 
 
 def is_number(value: Any) -> bool:

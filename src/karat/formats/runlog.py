@@ -14,6 +14,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from karat.data.columns import ITEM_NAMES, Source, is_date, mapping_hint
@@ -22,13 +23,23 @@ from karat.errors import InputError
 from karat.formats.blocks import duplicate_hit_error, memory_budget
 from karat.formats.field_mapping import explaining
 from karat.formats.files import Input, write_lines
+from karat.formats.hit_columns import (
+    COLUMN_NAMES,
+    HIT_TEXTS,
+    LISTS,
+    NUMBERS,
+    STAGES,
+    USUAL_KEYS,
+    WHOLE,
+    HitColumns,
+    read_calls,
+)
 from karat.formats.json_records import (
     TEXTS,
     JsonRecord,
     frame_of,
     is_number,
     preview,
-    read_records,
     to_line,
 )
 from karat.formats.registry import Head, Kind
@@ -44,12 +55,10 @@ _MOST_SHOWN = 20
 
 # The keys of a line.
 _CALL = ("query", "rewritten", "source", "error", "entities", "as_of")
-_LISTS = {"final": "topk", "raw": "raw"}
-_STAGES = "stages"
 _AMOUNTS = {"latency": "latency_ms", "cost": "cost"}
 # The keys that describe a call; all others describe the run.
 CALL_KEYS = frozenset(
-    (*_CALL, *_LISTS.values(), _STAGES, "query_id", *_AMOUNTS.values(), VERSION_KEY)
+    (*_CALL, *LISTS.values(), STAGES, "query_id", *_AMOUNTS.values(), VERSION_KEY)
 )
 # Keys with the same value in every line, and the advice if they differ.
 _ONE_VALUE = {
@@ -57,12 +66,6 @@ _ONE_VALUE = {
     **dict.fromkeys(SAME_IN_ALL_LINES, "a log is of one set of queries: keep each in its own file"),
 }
 
-# The keys of a hit: texts, numbers, and whole numbers with their lowest value.
-_TEXTS = {"doc_id": "doc_id", "doc_version": "version", "version": "version", "source": "source"}
-_NUMBERS = ("score", "similarity")
-_WHOLE = {"rank": 1, "start": 0, "end": 0}
-_COLUMN_NAMES: dict[str, str] = {"chunk_id": "item_id", **_TEXTS}
-_USUAL_KEYS = frozenset(("chunk_id", "doc_id", "doc_version", "source", *_NUMBERS, *_WHOLE))
 _TYPES = {
     "query_id": pl.String,
     "item_id": pl.String,
@@ -115,7 +118,7 @@ class LoggedRun:
         """Yield the run in blocks of whole calls."""
         reader = CallReader(self.file.name, self.strict, stages=False)
         with self.source.unchanged():
-            for block in _blocks(read_records(self.file)):
+            for block in _blocks(read_calls(self.file)):
                 with explaining(self.file.mapping):
                     run = reader.run(block, self.name, self.source)
                 yield run
@@ -129,7 +132,7 @@ class LoggedRun:
         """Return the whole log."""
         with self.source.unchanged():
             reader = CallReader(self.file.name, self.strict)
-            run = reader.run(read_records(self.file), self.name, self.source)
+            run = reader.run(read_calls(self.file), self.name, self.source)
         self._refuse_empty(reader)
         return run
 
@@ -147,8 +150,10 @@ def _blocks(records: Iterable[JsonRecord]) -> Iterator[list[JsonRecord]]:
     hits, most = 0, min(_BLOCK_HITS, memory_budget().block_rows // 2)
     for record in records:
         block.append(record)
-        lists = (record.value.get(key) for key in _LISTS.values())
-        hits += 1 + sum(len(entries) for entries in lists if isinstance(entries, list))
+        lists = (record.value.get(key) for key in LISTS.values())
+        hits += 1 + sum(
+            len(entries) for entries in lists if isinstance(entries, (list, HitColumns))
+        )
         if hits >= most:
             yield block
             block, hits = [], 0
@@ -215,17 +220,17 @@ class CallReader:
             text = json.dumps(error, ensure_ascii=False, sort_keys=True)
             call["error"] = error if isinstance(error, str) else text
             lists = HitLists(strict=False)
-        elif _LISTS["final"] not in value:
+        elif LISTS["final"] not in value:
             raise record.error(
                 "has neither topk nor error; log the hits under topk, [] if there were none"
             )
-        for stage, key in _LISTS.items():
-            lists.add(query_id, stage, record.as_list(value.get(key), key), record)
-        stages = value.get(_STAGES) if self.stages else None
-        for stage, entries in record.as_object({} if stages is None else stages, _STAGES).items():
-            if stage in _LISTS:
-                raise record.error(f"stages has a list {stage!r}; it belongs under {_LISTS[stage]}")
-            lists.add(query_id, stage, record.as_list(entries, f"{_STAGES}.{stage}"), record)
+        for stage, key in LISTS.items():
+            lists.add(query_id, stage, _as_hits(value.get(key), key, record), record)
+        stages = value.get(STAGES) if self.stages else None
+        for stage, entries in record.as_object({} if stages is None else stages, STAGES).items():
+            if stage in LISTS:
+                raise record.error(f"stages has a list {stage!r}; it belongs under {LISTS[stage]}")
+            lists.add(query_id, stage, _as_hits(entries, f"{STAGES}.{stage}", record), record)
         return call
 
     def _add_meta(self, record: JsonRecord) -> None:
@@ -240,6 +245,10 @@ class CallReader:
             first = self.meta.setdefault(key, fact)
             if key in _ONE_VALUE and fact != first:
                 raise record.error(f"{key} is {fact!r} here and {first!r} above; {_ONE_VALUE[key]}")
+
+
+def _as_hits(value: Any, what: str, record: JsonRecord) -> list[Any] | HitColumns:
+    return value if isinstance(value, HitColumns) else record.as_list(value, what)
 
 
 def _amounts(record: JsonRecord) -> dict[str, float]:
@@ -318,44 +327,69 @@ class HitLists:
 
     strict: bool
     owners: list[tuple[str, str, int]] = field(default_factory=list)
-    parts: list[Columns] = field(default_factory=list)
+    parts: list[list[Columns] | HitColumns] = field(default_factory=list)
 
-    def add(self, query_id: str, stage: str, entries: list[Any], record: JsonRecord) -> None:
+    def add(
+        self, query_id: str, stage: str, entries: list[Any] | HitColumns, record: JsonRecord
+    ) -> None:
         """Add one list of a record."""
         if not entries:
             return
-        columns = _usual_columns(entries)
-        if columns is None:
-            hits = [_hit(entry, rank, record) for rank, entry in enumerate(entries, 1)]
-            keys = dict.fromkeys(chain.from_iterable(hits))
-            columns = {key: [hit.get(key) for hit in hits] for key in keys}
-        names = columns["item_id"]
+        names: Sequence[str] = ()
+        if isinstance(entries, HitColumns):
+            if self.strict:
+                names = entries.rows()["item_id"].to_list()
+            self._add(entries)
+        else:
+            columns = _usual_columns(entries)
+            if columns is None:
+                hits = [_hit(entry, rank, record) for rank, entry in enumerate(entries, 1)]
+                keys = dict.fromkeys(chain.from_iterable(hits))
+                columns = {key: [hit.get(key) for hit in hits] for key in keys}
+            names = columns["item_id"]
+            self._add([columns])
         if self.strict and len(set(names)) < len(names):
             duplicate = next(name for i, name in enumerate(names) if name in names[:i])
             raise duplicate_hit_error(query_id, duplicate, record.where, record.line)
         self.owners.append((query_id, stage, len(entries)))
-        self.parts.append(columns)
+
+    def _add(self, hits: list[Columns] | HitColumns) -> None:
+        """Add hits to those before them if they can be in the same frame."""
+        last = self.parts[-1] if self.parts else None
+        if isinstance(last, list) and isinstance(hits, list):
+            last += hits
+        elif isinstance(last, HitColumns) and isinstance(hits, HitColumns) and last.ends_at(hits):
+            self.parts[-1] = HitColumns(last.table, last.start, len(last) + len(hits))
+        else:
+            self.parts.append(hits)
 
     def frame(self) -> pl.DataFrame:
         """Return all hits, with null for what a list does not have."""
-        schema = {"query_id": pl.String, "stage": pl.String, "length": pl.Int64}
-        owners = pl.DataFrame(self.owners, schema=schema, orient="row")
-        lengths = [length for _, _, length in self.owners]
-        columns = []
-        for name in {"item_id", "rank"}.union(*self.parts):
-            values = chain.from_iterable(
-                part.get(name) or repeat(None, length)
-                for part, length in zip(self.parts, lengths, strict=True)
-            )
-            columns.append(pl.Series(name, list(values), dtype=_TYPES[name]))
-        hits = owners.select(pl.col("query_id", "stage").repeat_by("length").explode())
-        return hits.with_columns(columns)
+        frames = [_frame_of([])]
+        for parts in self.parts:
+            frames.append(parts.rows() if isinstance(parts, HitColumns) else _frame_of(parts))
+        query_ids, stages, lengths = zip(*self.owners, strict=True) if self.owners else ((), (), ())
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        return pl.concat(frames, how="diagonal").with_columns(
+            query_id=pl.Series(query_ids, dtype=pl.String).gather(rows),
+            stage=pl.Series(stages, dtype=pl.String).gather(rows),
+        )
+
+
+def _frame_of(lists: Sequence[Columns]) -> pl.DataFrame:
+    columns = []
+    for name in {"item_id", "rank"}.union(*lists):
+        values = chain.from_iterable(
+            part.get(name) or repeat(None, len(part["item_id"])) for part in lists
+        )
+        columns.append(pl.Series(name, list(values), dtype=_TYPES[name]))
+    return pl.DataFrame(columns)
 
 
 def _usual_columns(entries: list[Any]) -> Columns | None:
     """Return the columns of hits with equal keys and the usual types, else None (fast path)."""
     first = entries[0]
-    if type(first) is not dict or "chunk_id" not in first or not _USUAL_KEYS.issuperset(first):
+    if type(first) is not dict or "chunk_id" not in first or not USUAL_KEYS.issuperset(first):
         return None
     keys = first.keys()
     if not all(type(entry) is dict and entry.keys() == keys for entry in entries):
@@ -364,16 +398,16 @@ def _usual_columns(entries: list[Any]) -> Columns | None:
     for key in map(str, keys):
         values = [entry[key] for entry in entries]
         types = set(map(type, values))
-        if key in _WHOLE:
-            valid = types == {int} and min(values) >= _WHOLE[key] and max(values) < _INT64
-        elif key in _NUMBERS:
+        if key in WHOLE:
+            valid = types == {int} and min(values) >= WHOLE[key] and max(values) < _INT64
+        elif key in NUMBERS:
             valid = types <= {int, float} and _all_finite(values)
             values = list(map(float, values)) if valid else values
         else:
             valid = types == {str} and "" not in values and "\0" not in "".join(values)
         if not valid:
             return None
-        columns[_COLUMN_NAMES.get(key, key)] = values
+        columns[COLUMN_NAMES.get(key, key)] = values
     return columns
 
 
@@ -397,17 +431,17 @@ def _hit(entry: Any, rank: int, record: JsonRecord) -> dict[str, Any]:
             f"{', '.join(ITEM_NAMES)}; {mapping_hint('item_id')}"
         )
     hit: dict[str, Any] = {"item_id": record.as_id(name, "chunk_id"), "rank": rank}
-    for key, lowest in _WHOLE.items():
+    for key, lowest in WHOLE.items():
         value = entry.get(key)
         if value is None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value < _INT64:
             raise record.error(f"{key} is {value!r}; a whole number from {lowest} is expected")
         hit[key] = value
-    for key in _NUMBERS:
+    for key in NUMBERS:
         if entry.get(key) is not None:
             hit[key] = record.as_number(entry[key], key)
-    for key, column in _TEXTS.items():
+    for key, column in HIT_TEXTS.items():
         if entry.get(key) not in (None, ""):
             hit[column] = record.as_id(entry[key], key)
     return hit
@@ -438,7 +472,7 @@ def _lines(run: Run) -> Iterator[str]:
         stages = lists.get(query_id, {})
         record = {"query_id": query_id, **meta, "topk": stages.pop("final", [])}
         record["raw"] = stages.pop("raw", None) or None
-        record[_STAGES] = stages or None
+        record[STAGES] = stages or None
         yield to_line(record | _call_record(calls.get(query_id, {})), texts=texts)
 
 
