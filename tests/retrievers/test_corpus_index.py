@@ -19,7 +19,7 @@ from small_corpus import BEST, NOTHING, TEXTS
 from karat.data.tables import Corpus
 from karat.errors import InputError
 from karat.jobs.cache import CACHE_FOLDER
-from karat.retrieve import corpus_index
+from karat.retrieve import index_cache
 from karat.retrieve.bm25 import Options, make
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.corpus_index import open_index
@@ -76,11 +76,19 @@ def found(index, texts, k):
 
 
 def parts_of(cache) -> list[str]:
-    """Return the names of the indexes, each of which is two files."""
+    """Return the names of the corpora, each of which is two files with one index."""
     names = {path.name for path in (cache / "index").iterdir()} - {".gitignore"}
-    keys = sorted({name.partition(".")[0] for name in names})
-    assert names == {f"{key}{suffix}" for key in keys for suffix in (".npz", ".arrow")}
+    keys = sorted({name.partition(".")[0].partition("-")[0] for name in names})
+    of_items = {f"{key}{suffix}" for key in keys for suffix in (".npz", ".arrow")}
+    assert of_items <= names
+    assert sorted(name.partition("-")[0] for name in names - of_items) == keys
     return keys
+
+
+def index_of(cache) -> str:
+    """Return the name of the only index, without its suffix."""
+    [path] = (cache / "index").glob("*-*.npz")
+    return path.stem
 
 
 @pytest.mark.parametrize("k", [1, 10, 1000])
@@ -188,17 +196,21 @@ def test_what_a_name_says_of_the_layout_counts(tmp_path, cache):
 
 def test_another_version_of_the_library_has_another_index(corpus, cache, monkeypatch):
     open_index(corpus, cache)
-    monkeypatch.setattr(corpus_index, "library_versions", lambda name: {name: "9.9"})
+    first = index_of(cache)
+    monkeypatch.setattr(index_cache, "library_versions", lambda name: {name: "9.9"})
     open_index(corpus, cache)
-    assert len(parts_of(cache)) == 2
+    indexes = {path.stem for path in (cache / "index").glob("*-*.npz")}
+    assert first in indexes
+    assert len(indexes) == 2
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".arrow"])
+@pytest.mark.parametrize("part", ["corpus.npz", "corpus.arrow", "index.npz"])
 @pytest.mark.parametrize("harm", ["cut", "flipped", "zeroed", "emptied", "gone", "garbage"])
-def test_a_damaged_index_is_told_of_and_made_again(corpus, cache, caplog, suffix, harm):
+def test_a_damaged_index_is_told_of_and_made_again(corpus, cache, caplog, part, harm):
     expected = found(open_index(corpus, cache), asked(), 10)
     [name] = parts_of(cache)
-    file = cache / "index" / f"{name}{suffix}"
+    stem, dot, suffix = part.partition(".")
+    file = cache / "index" / f"{name if stem == 'corpus' else index_of(cache)}{dot}{suffix}"
     data = bytearray(file.read_bytes())
     middle = len(data) // 2
     if harm == "flipped":
@@ -219,11 +231,13 @@ def test_a_damaged_index_is_told_of_and_made_again(corpus, cache, caplog, suffix
     assert parts_of(cache) == [name]
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".arrow"])
+@pytest.mark.parametrize("suffix", [".npz", ".arrow", "-"])
 def test_a_part_of_an_index_that_cannot_be_read_is_named(corpus, cache, suffix):
     open_index(corpus, cache)
     [name] = parts_of(cache)
     part = cache / "index" / f"{name}{suffix}"
+    if suffix == "-":
+        part = cache / "index" / f"{index_of(cache)}.npz"
     part.unlink()
     part.mkdir()
     with pytest.raises(InputError, match="cannot be read") as refused:
@@ -266,7 +280,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(corpus, cache, monkeypatch, 
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(corpus_index.np, "savez", full)
+    monkeypatch.setattr(index_cache.np, "savez", full)
     assert found(open_index(corpus, cache), ["cat"], 3) == as_found_by_bm25(corpus, ["cat"], 3)
     assert "No space left on device" in caplog.text
     assert not list((cache / "index").glob("*.npz"))
@@ -311,7 +325,7 @@ def test_the_corpus_of_a_beir_folder_is_kept(corpus, cache, tmp_path, monkeypatc
     shutil.copy(corpus, folder / "corpus.jsonl")
     expected = as_found_by_bm25(corpus, asked(), 5)
     assert found(open_index(folder, cache), asked(), 5) == expected
-    monkeypatch.setattr(corpus_index, "read_corpus", None)
+    monkeypatch.setattr(index_cache, "read_corpus", None)
     assert found(open_index(folder, cache), asked(), 5) == expected
 
 
@@ -347,15 +361,15 @@ def test_no_such_file_is_told(tmp_path, cache):
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(corpus, cache, monkeypatch):
-    read = corpus_index.read_corpus
+    read = index_cache.read_corpus
 
-    def meanwhile(path) -> Corpus:
-        whole = read(path)
+    def meanwhile(path, **fields) -> Corpus:
+        whole = read(path, **fields)
         with corpus.open("a") as file:
             file.write('{"item_id": "late", "text": "x"}\n')
         return whole
 
-    monkeypatch.setattr(corpus_index, "read_corpus", meanwhile)
+    monkeypatch.setattr(index_cache, "read_corpus", meanwhile)
     with pytest.raises(InputError, match="changed while it was being read"):
         open_index(corpus, cache)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import karat
@@ -51,6 +52,12 @@ def search(
         least=0,
         most=1,
     ),
+    cache: str | None = option(
+        "--cache",
+        "DIR",
+        "Where indexes and vectors are kept. Default: .karat beside the karat.yaml.",
+    ),
+    no_cache: bool = flag("--no-cache", "Keep no index and no vectors, and use none."),
     no_latency: bool = flag(
         "--no-latency", "Leave out times and embedding counts: equal runs are then equal bytes."
     ),
@@ -72,6 +79,10 @@ def search(
     from karat.cli.progress import counting
 
     heed_interrupts()
+    if cache == "":
+        raise UsageError("--cache is empty; name a folder, such as .karat")
+    if cache is not None and no_cache:
+        raise UsageError("--cache names a folder and --no-cache uses none; give one of them")
     options = karat.SearchOptions(
         concurrency=concurrency,
         rate=rate,
@@ -81,6 +92,8 @@ def search(
         restart=restart,
         latency=not no_latency,
     )
+    if no_cache or cache is not None:
+        options = replace(options, cache=None if cache is None else Path(cache).absolute())
     project = karat.Project(
         config, systems=system, open_bar=partial(counting, quiet=quiet or as_json)
     )

@@ -11,11 +11,12 @@ from karat.data.columns import Source
 from karat.data.revision import revision_here
 from karat.errors import InputError, UsageError, unknown
 from karat.formats.field_mapping import Fields
-from karat.formats.readers import read_corpus, read_queries
+from karat.formats.readers import read_queries
 from karat.jobs.cache import CACHE_FOLDER
 from karat.measure.names import parse_measures
 from karat.project.config import Config, read_config
 from karat.retrieve.build_context import BuildContext
+from karat.retrieve.index_cache import open_corpus
 from karat.retrieve.protocol import Query, queries_from
 from karat.retrieve.search import (
     SYSTEM_PLACEHOLDER,
@@ -81,16 +82,23 @@ def read_systems(path: str | Path) -> Systems:
     return Systems(config, build_context_of(config, Path(path).parent))
 
 
-def build_context_of(config: Config, folder: Path, *, timeout: float | None = None) -> BuildContext:
+def build_context_of(
+    config: Config,
+    folder: Path,
+    *,
+    timeout: float | None = None,
+    cache: str | Path | None = CACHE_FOLDER,
+) -> BuildContext:
     """Return what a config's systems are built with; its corpus is read when first needed."""
     name = config.corpus
+    kept = None if cache is None else folder / cache
     return BuildContext(
         corpus=None
         if name is None
-        else lambda: read_corpus(config.path(name), fields=config.mapping),
+        else lambda: open_corpus(config.path(name), kept, fields=config.mapping),
         reading=dict(config.mapping.given),
         folder=folder,
-        cache=folder / CACHE_FOLDER,
+        cache=kept,
         timeout_given=timeout,
     )
 
@@ -164,7 +172,7 @@ def plan_search(
         settings,
         system_configs,
         queries,
-        build_context_of(settings, path.parent.absolute(), timeout=timeout),
+        build_context_of(settings, path.parent.absolute(), timeout=timeout, cache=options.cache),
         logs,
         replace(
             options,

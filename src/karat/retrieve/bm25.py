@@ -6,19 +6,17 @@ import re
 from collections.abc import Mapping, Set
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from karat.errors import UsageError, missing_extra, unknown
 from karat.formats.settings import ConfigModel
 from karat.retrieve.build_context import BuildContext
+from karat.retrieve.index_cache import WORD, WordIndex
 from karat.retrieve.protocol import Answer, Finder, Query, QueryFinder
 from karat.retrieve.system_config import Title
 from karat.retrieve.user_code import import_library, library_versions
-from karat.retrieve.vectors import sharing_rows
 
-# Words of two letters and more, as the library has them.
-WORD = re.compile(r"(?u)\b\w\w+\b")
+_WORD = re.compile(WORD)
 
 
 class Bm25Options(ConfigModel):
@@ -47,48 +45,50 @@ def make(options: Bm25Options, context: BuildContext, parts: Mapping[str, Finder
             f"k1 is 0, and method {options.method} needs more; give k1 above 0, or method lucene"
         )
     items = context.items
-    stemmer, dropped = stemmer_of(options.stemmer), stop_words(options.stopwords)
-    texts = context.rules.apply_all(items.titled if options.title else items.texts)
-    index = bm25_index(texts, options, dropped, stemmer)
+    rules, stemmer = context.rules, stemmer_of(options.stemmer)
+    # Those of the index of triage and reports, which has no settings.
+    settings: dict[str, Any] = options.model_dump(exclude_defaults=True)
+    settings |= {} if rules.empty else {"rules": repr(rules)}
+    settings |= {} if stemmer is None else {"stems": library_versions("PyStemmer")}
+
+    def build(texts: list[str]) -> WordIndex:
+        return bm25_index(rules.apply_all(texts), options, stemmer)
+
+    index = items.stored.index(
+        settings, lambda: items.titled if options.title else items.texts, build
+    )
 
     def search(query: Query, k: int) -> Answer:
-        words = query_words(query.text, dropped, stemmer)
-        ids = [] if index is None else index.get_tokens_ids(words)
-        if index is None or not ids:
-            return Answer([])
-        scores = index.get_scores_from_ids(ids)
-        # Some methods give every item a little for a word that it lacks.
-        lacking = index.nonoccurrence_array
-        rows = sharing_rows(scores, k, above=0.0 if lacking is None else float(lacking[ids].sum()))
-        return Answer(items.hits(rows, scores[rows]))
+        words = query_words(query.text, index.dropped, stemmer)
+        known = [index.numbers[word] for word in words if word in index.numbers]
+        return Answer(items.hits(*index.best(known, k)) if known else [])
 
-    arrays = [] if index is None else index.scores.values()
-    size = sum(part.nbytes for part in arrays if isinstance(part, np.ndarray))
-    return QueryFinder(search, {"index_bytes": size, "libraries": library_versions("bm25s")})
+    meta = {"index_bytes": index.nbytes, "libraries": library_versions("bm25s")}
+    return QueryFinder(search, meta)
 
 
-def bm25_index(
-    texts: list[str], options: Bm25Options, dropped: Set[str] = frozenset(), stemmer: Any = None
-) -> Any:
-    """Return the library's index of texts; None if no text has a word, which it cannot index."""
+def bm25_index(texts: list[str], options: Bm25Options, stemmer: Any = None) -> WordIndex:
+    """Return the index that the library makes of texts."""
+    dropped = stop_words(options.stopwords)
     bm25s = import_library("bm25s", "retriever bm25", "bm25s", "bm25")
     words = bm25s.tokenize(
         texts,
-        token_pattern=WORD.pattern,
+        token_pattern=WORD,
         stopwords=sorted(dropped),
         stemmer=stemmer,
         show_progress=False,
     )
+    # The library cannot index texts without a word.
     if not any(words.vocab):
-        return None
+        return WordIndex.of(None, len(texts), dropped)
     index = bm25s.BM25(method=options.method, k1=options.k1, b=options.b)
     index.index(words, show_progress=False)
-    return index
+    return WordIndex.of(index, len(texts), dropped)
 
 
 def query_words(text: str, dropped: Set[str], stemmer: Any) -> list[str]:
     """Return a query's words as the library would split them, without its start-up time."""
-    words = [word for word in WORD.findall(text.lower()) if word not in dropped]
+    words = [word for word in _WORD.findall(text.lower()) if word not in dropped]
     return words if stemmer is None else list(stemmer.stemWords(words))
 
 

@@ -17,10 +17,11 @@ import polars as pl
 
 from karat.data.columns import Source, doc_of, has_places
 from karat.data.tables import Corpus
-from karat.errors import InputError, UsageError
+from karat.errors import UsageError
 from karat.jobs.cache import CACHE_FOLDER
 from karat.jobs.redaction import Redact, redactor
 from karat.retrieve.chunking import chunk_corpus
+from karat.retrieve.index_cache import StoredCorpus, titled_texts
 from karat.retrieve.protocol import Answer, Hit, Hits, Progress
 from karat.retrieve.text_rules import TextRules
 
@@ -33,18 +34,16 @@ _SHORTEST_IN_HITS = 6
 class Items:
     """The items of a corpus, one row each.
 
-    ``rows`` has the row of each item by its id, ``tokens`` the length of each text.
+    ``rows`` has the row of each item by its id, ``tokens`` the length of each text, ``stored``
+    keeps their indexes.
     """
 
-    def __init__(self, corpus: Corpus) -> None:
-        frame = corpus.frame
-        if not frame.height:
-            raise InputError("holds no items; there is nothing to search", where=corpus.source.name)
-        self.frame = frame
+    def __init__(self, corpus: Corpus | StoredCorpus) -> None:
+        self.stored = corpus if isinstance(corpus, StoredCorpus) else StoredCorpus(corpus)
+        self.frame = frame = self.stored.corpus.frame
         self.ids: list[str] = frame["item_id"].to_list()
-        self.texts: list[str] = frame["text"].to_list()
         self.rows = {item_id: row for row, item_id in enumerate(self.ids)}
-        self.tokens: list[int] = token_counts(frame).to_list()
+        self.tokens: list[int] = self.stored.tokens.tolist()
         usual = frame.select(own=doc_of(pl.col("item_id")) == pl.col("doc_id"))["own"].all()
         placed = has_places(frame)
         self._starts: list[int] | None = frame["start"].to_list() if placed else None
@@ -84,14 +83,15 @@ class Items:
         )
 
     @cached_property
+    def texts(self) -> list[str]:
+        """Each text."""
+        texts: list[str] = self.frame["text"].to_list()
+        return texts
+
+    @cached_property
     def titled(self) -> list[str]:
         """Each text with its title in front, where the corpus has titles."""
-        if "title" not in self.frame.columns:
-            return self.texts
-        title = pl.col("title").cast(pl.String).fill_null("").str.strip_chars()
-        joined = pl.concat_str(title, pl.col("text"), separator=" ")
-        full_text = pl.when(title == "").then(pl.col("text")).otherwise(joined)
-        return self.frame.select(full_text.alias("text"))["text"].to_list()
+        return titled_texts(self.frame) if "title" in self.frame.columns else self.texts
 
     def value(self, item_id: str, column: str) -> Any:
         """Return what the corpus says of an item in a column, if it has both."""
@@ -117,28 +117,20 @@ def _texts(frame: pl.DataFrame, name: str) -> list[str] | None:
     return frame[name].cast(pl.String).to_list() if name in frame.columns else None
 
 
-def token_counts(frame: pl.DataFrame) -> pl.Series:
-    """Return the length of each text: the ``tokens`` column where it has numbers, else words."""
-    counts = [pl.col("text").str.count_matches(r"\S+").cast(pl.Int64)]
-    if "tokens" in frame.columns and frame["tokens"].dtype.is_numeric():
-        counts.insert(0, pl.col("tokens").cast(pl.Int64, strict=False))
-    return frame.select(pl.coalesce(counts))[:, 0]
-
-
 @dataclass(frozen=True, eq=False)
 class BuildContext:
     """What a system is built with.
 
     ``corpus`` gives the items when a retriever first needs them, ``reading`` says which of its
     columns have other names, ``folder`` is where the
-    names in the karat.yaml begin, ``cache`` is where vectors are kept. ``timeout``,
+    names in the karat.yaml begin, ``cache`` is where vectors are kept, if anywhere. ``timeout``,
     ``rules`` and ``chunker`` are those of the system being built.
     """
 
-    corpus: Callable[[], Corpus] | None = None
+    corpus: Callable[[], Corpus | StoredCorpus] | None = None
     reading: Mapping[str, str] = field(default_factory=dict)
     folder: Path = field(default_factory=Path)
-    cache: Path = Path(CACHE_FOLDER)
+    cache: Path | None = Path(CACHE_FOLDER)
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     progress: Progress = lambda what, done, total: None
     timeout: float = 30.0
@@ -164,26 +156,30 @@ class BuildContext:
     @property
     def corpus_source(self) -> Source | None:
         """The corpus file; None without a corpus."""
-        return self._full_corpus().source if self.corpus is not None else None
+        return self._stored().corpus.source if self.corpus is not None else None
 
     @property
     def items(self) -> Items:
         """The items of the corpus, chunked if the system has a chunker."""
         key = f"items {sorted((self.chunker or {}).items())}"
         if key not in self.kept:
-            full_corpus = self._full_corpus()
-            cut = full_corpus if self.chunker is None else chunk_corpus(full_corpus, self.chunker)
-            self.kept[key] = Items(cut)
+            stored = self._stored()
+            if self.chunker is not None:
+                chunks = chunk_corpus(stored.corpus, self.chunker)
+                stored = StoredCorpus(chunks, folder=stored.folder)
+            self.kept[key] = Items(stored)
         items: Items = self.kept[key]
         return items
 
-    def _full_corpus(self) -> Corpus:
+    def _stored(self) -> StoredCorpus:
         if self.corpus is None:
             raise UsageError("a corpus is needed; name one in karat.yaml: corpus: items.jsonl")
         if "corpus" not in self.kept:
-            self.kept["corpus"] = self.corpus()
-        corpus: Corpus = self.kept["corpus"]
-        return corpus
+            corpus = self.corpus()
+            stored = corpus if isinstance(corpus, StoredCorpus) else StoredCorpus(corpus)
+            self.kept["corpus"] = stored
+        whole: StoredCorpus = self.kept["corpus"]
+        return whole
 
     def path(self, name: str) -> Path:
         """Return the path of a file that a karat.yaml names."""

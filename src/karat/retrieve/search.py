@@ -5,6 +5,7 @@ A call that fails for good is an outcome too: a FailedCall.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ from karat.jobs.journal import RESUME
 from karat.jobs.signals import StoppedBySignal, stop_on_signals
 from karat.parallel import in_order
 from karat.retrieve.build_context import BuildContext
+from karat.retrieve.index_cache import StoredCorpus, open_corpus
 from karat.retrieve.protocol import Answer, Query, queries_from, shares
 from karat.retrieve.run_log import DIGEST, RunLog, failed_record, notes_in, record_of, to_json_line
 from karat.retrieve.system import DEFAULT_K, SearchSystem, build_system
@@ -140,7 +142,8 @@ class SearchOptions:
     """How to search; None leaves a limit to the system's own settings.
 
     ``k`` is for systems that set none. ``resume`` continues an interrupted log and retries the
-    failed calls of a finished one; ``restart`` throws an interrupted log away. ``remedy`` is how
+    failed calls of a finished one; ``restart`` throws an interrupted log away. ``cache`` is where
+    indexes and vectors are kept, beside the karat.yaml; None keeps none. ``remedy`` is how
     the caller resumes a search that was stopped. ``latency=False`` leaves out what differs
     between equal runs. The versions and the source of the queries are for the log.
 
@@ -157,6 +160,7 @@ class SearchOptions:
     max_failures: float | None = None
     resume: bool = False
     restart: bool = False
+    cache: str | Path | None = CACHE_FOLDER
     remedy: str = RESUME
     latency: bool = True
     dataset_version: str | None = None
@@ -297,14 +301,15 @@ def search(
         for name, system in systems.items()
     }
     configs = list(parse_systems(specs, Place("systems")).values())
+    options = replace(options or SearchOptions(), queries=table.source)
     place = Path(folder)
+    cache = None if options.cache is None else place / options.cache
     context = BuildContext(
-        corpus=None if corpus is None else lambda: load("corpus", corpus, fields=Fields()),
+        corpus=None if corpus is None else lambda: _opened(corpus, cache),
         folder=place,
-        cache=place / CACHE_FOLDER,
+        cache=cache,
         objects=objects,
     )
-    options = replace(options or SearchOptions(), queries=table.source)
     paths = log_paths(configs, str(logs))
     return [
         search_system(
@@ -317,6 +322,13 @@ def search(
         )
         for config in configs
     ]
+
+
+def _opened(corpus: Any, cache: Path | None) -> Corpus | StoredCorpus:
+    if isinstance(corpus, str | os.PathLike):
+        return open_corpus(os.fspath(corpus), cache, fields=Fields())
+    table: Corpus = load("corpus", corpus, fields=Fields())
+    return table
 
 
 def log_paths(configs: Sequence[SystemConfig], template: str) -> dict[str, Path]:

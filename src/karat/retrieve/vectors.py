@@ -7,6 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -246,9 +247,9 @@ _log = logging.getLogger("karat")
 class VectorCache:
     """The vectors of one model; ``digest`` covers all that decides a text's vector."""
 
-    def __init__(self, folder: Path, digest: str, *, interval: float = _INTERVAL) -> None:
+    def __init__(self, folder: Path | None, digest: str, *, interval: float = _INTERVAL) -> None:
         # The first half named the folders of an earlier layout.
-        self.home = folder / "vectors" / digest[-32:]
+        self.home = None if folder is None else folder / "vectors" / digest[-32:]
         self._interval = interval
 
     def fill(
@@ -292,6 +293,8 @@ class VectorCache:
 
     def _save(self, vectors: Mapping[bytes, Vector]) -> None:
         """Write vectors to a file of their own."""
+        if self.home is None:
+            return
         part = self.home / f"{uuid.uuid4().hex}.npz"
         with atomic_write(part) as temporary, temporary.open("wb") as file:
             np.savez(
@@ -303,6 +306,8 @@ class VectorCache:
 
     def _prepare(self) -> None:
         """Create the folder, so that one that cannot be written is refused before the work."""
+        if self.home is None:
+            return
         try:
             self.home.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -314,7 +319,7 @@ class VectorCache:
 
     def _known(self, rows: Mapping[bytes, list[int]]) -> Iterator[tuple[bytes, Vector]]:
         """Yield each text of ``rows`` that is cached; ``rows`` may shrink meanwhile."""
-        for part in sorted(self.home.glob("*.npz")):
+        for part in [] if self.home is None else sorted(self.home.glob("*.npz")):
             cached_part = read_cached(part, _read_part, "its texts are embedded again")
             for key, vector in cached_part or ():
                 if key in rows:
@@ -350,7 +355,9 @@ def read_cached(
     except Exception as error:
         # A damaged archive can fail in any way at all.
         _log.warning("%s is damaged (%s); %s", path, error_line(error), remedy)
-        path.unlink(missing_ok=True)
+        # In a folder that cannot be written to it stays.
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
         return None
 
 
