@@ -101,7 +101,7 @@ def spawn():
 
     def call(*arguments: str, stdin: bytes | None = None, **environment: str) -> Result:
         done = subprocess.run(
-            [sys.executable, "-m", "karat.cli", *arguments],
+            [sys.executable, "-m", "karat", *arguments],
             input=stdin,
             capture_output=True,
             env={**os.environ, **environment},

@@ -146,7 +146,7 @@ def _fill(folder: Path, store: Path) -> None:
 @contextmanager
 def serving(*arguments: str, store: Path | str, cwd: Path) -> Iterator[str]:
     """``karat serve`` on a free port, ended as a user ends it: the address that it answers at."""
-    words = [sys.executable, "-m", "karat.cli", "serve", *arguments]
+    words = [sys.executable, "-m", "karat", "serve", *arguments]
     words += ["--store", str(store), "--port", "0", "--no-token"]
     said = cwd / "serve.err"
     with said.open("wb") as kept:

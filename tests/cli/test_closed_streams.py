@@ -18,7 +18,7 @@ def closed(tmp_path):
     (tmp_path / "gold.txt").write_text("q1 0 a 1\n")
 
     def call(redirections: str, *arguments: str, **environment: str):
-        words = ["sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, "-m", "karat.cli"]
+        words = ["sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, "-m", "karat"]
         return subprocess.run(
             [*words, *arguments],
             capture_output=True,

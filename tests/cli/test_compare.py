@@ -159,7 +159,7 @@ def test_gates_hold_for_every_system_but_the_baseline(files, compare):
 
 def test_the_same_inputs_give_the_same_bytes_on_any_number_of_threads(files):
     names = [str(files / f"{name}.trec") for name in ("base", "unsure", "better")]
-    command = [sys.executable, "-m", "karat.cli", "compare", *names, "--gold"]
+    command = [sys.executable, "-m", "karat", "compare", *names, "--gold"]
     command += [str(files / "qrels.txt"), "-m", "RR,nDCG@5,P@5", "--pairs", "all", "--json"]
     outputs = set()
     for threads in ("1", "2", "4"):
@@ -196,7 +196,7 @@ def test_a_system_that_failed_everywhere_cannot_be_told(files, run):
 
 
 def test_a_reader_that_goes_away_is_no_failed_gate(files):
-    command = f"{sys.executable} -m karat.cli compare base.trec better.trec --gold qrels.txt -m RR"
+    command = f"{sys.executable} -m karat compare base.trec better.trec --gold qrels.txt -m RR"
     done = subprocess.run(
         ["bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}"],
         cwd=files,

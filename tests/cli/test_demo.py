@@ -18,7 +18,7 @@ from karat.measure.registry import MEASURES
 def toured(tmp_path_factory):
     """A folder in which the tour was taken, and what it said."""
     place = tmp_path_factory.mktemp("tour")
-    words = [sys.executable, "-m", "karat.cli", "demo"]
+    words = [sys.executable, "-m", "karat", "demo"]
     return place, subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=120)
 
 

@@ -47,7 +47,7 @@ def write(*systems: str) -> None:
 
 def stopped(until: str, *words: str, number: int = signal.SIGINT, code: int = 130) -> str:
     """What karat says when a signal reaches it after a file came to be."""
-    command = [sys.executable, "-m", "karat.cli", *words]
+    command = [sys.executable, "-m", "karat", *words]
     going = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,

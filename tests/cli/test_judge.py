@@ -201,7 +201,7 @@ def test_ctrl_c_keeps_what_was_judged_and_resume_gives_the_same_bytes(pool, run)
         call = ["judge", "pool.jsonl", "--url", endpoint.url, "--model", "m"]
         run(*call, "-o", "whole.jsonl", "--cache", "one")
         endpoint.delay = 0.2
-        command = [sys.executable, "-m", "karat.cli", *call, "-o", "cut.jsonl", "--cache", "two"]
+        command = [sys.executable, "-m", "karat", *call, "-o", "cut.jsonl", "--cache", "two"]
         going = subprocess.Popen(
             [*command, "--concurrency", "1"], stderr=subprocess.PIPE, text=True
         )

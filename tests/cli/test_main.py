@@ -77,7 +77,7 @@ def test_an_interrupt_exits_with_130(run, files, monkeypatch):
 
 def test_ctrl_c_ends_a_wait_for_input(files):
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "karat.cli", "eval", "-", "--gold", "qrels.txt", "-o", "out.json"],
+        [sys.executable, "-m", "karat", "eval", "-", "--gold", "qrels.txt", "-o", "out.json"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -110,7 +110,7 @@ def test_a_closed_pipe_is_quiet(files):
     read_end, write_end = os.pipe()
     os.close(read_end)
     done = subprocess.run(
-        [sys.executable, "-m", "karat.cli", "measures"], stdout=write_end, stderr=subprocess.PIPE
+        [sys.executable, "-m", "karat", "measures"], stdout=write_end, stderr=subprocess.PIPE
     )
     os.close(write_end)
     assert done.stderr == b""

@@ -16,7 +16,7 @@ resource = pytest.importorskip("resource")
 def limited(folder, kind: int, most: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Call karat with a limit of so many bytes."""
     return subprocess.run(
-        [sys.executable, "-m", "karat.cli", *arguments],
+        [sys.executable, "-m", "karat", *arguments],
         capture_output=True,
         text=True,
         cwd=folder,

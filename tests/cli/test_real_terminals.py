@@ -25,7 +25,7 @@ def on_a_terminal(*arguments: str, columns: int, **environment: str) -> str:
     unset = {"COLUMNS", "NO_COLOR", "FORCE_COLOR", "TERM"}
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     process = subprocess.Popen(
-        [sys.executable, "-m", "karat.cli", *arguments],
+        [sys.executable, "-m", "karat", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=outside,
         stderr=outside,

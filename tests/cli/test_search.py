@@ -108,7 +108,7 @@ def test_after_kill_9_resume_gives_the_log_of_an_uninterrupted_run(place, run, t
     whole = ["search", "--system", "bm25", "--no-latency"]
     run(*whole, "-o", "whole.jsonl")
     for _ in range(times):
-        command = [sys.executable, "-m", "karat.cli", *whole, "-o", "cut.jsonl"]
+        command = [sys.executable, "-m", "karat", *whole, "-o", "cut.jsonl"]
         part = place / "cut.jsonl.part"
         before = part.stat().st_size if part.exists() else 0
         going = subprocess.Popen([*command, "--rate", "40", "--resume"])
@@ -149,7 +149,7 @@ def test_an_interrupted_log_is_neither_lost_nor_mixed(place, run):
 
 
 def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(place):
-    command = [sys.executable, "-m", "karat.cli", "search", "--system", "bm25", "--rate", "20"]
+    command = [sys.executable, "-m", "karat", "search", "--system", "bm25", "--rate", "20"]
     going = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     part = place / "runs" / "bm25.jsonl.part"
     end = time.monotonic() + 30

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-KARAT = f"{shlex.quote(sys.executable)} -m karat.cli"
+KARAT = f"{shlex.quote(sys.executable)} -m karat"
 
 
 @pytest.mark.parametrize("format", ["evalset", "dataset"])

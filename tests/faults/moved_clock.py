@@ -51,7 +51,7 @@ class Clock:
     def command(self) -> list[str]:
         """How karat is called by this clock."""
         if _LIBRARIES:
-            return [sys.executable, "-m", "karat.cli"]
+            return [sys.executable, "-m", "karat"]
         return [sys.executable, __file__, str(self.path)]
 
 

@@ -189,7 +189,7 @@ def changed_inside(
     exit code, and what it said; on a busy machine it may take more than one go to catch it.
     """
     before = set(path.parent.iterdir())
-    command, pipe = [sys.executable, "-m", "karat.cli", *words.split()], subprocess.PIPE
+    command, pipe = [sys.executable, "-m", "karat", *words.split()], subprocess.PIPE
     for _ in range(20):
         going = subprocess.Popen(command, stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL)
         try:

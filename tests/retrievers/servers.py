@@ -229,7 +229,7 @@ def sent(
 def karat(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Call karat as a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "karat.cli", *arguments],
+        [sys.executable, "-m", "karat", *arguments],
         cwd=folder,
         env={**os.environ, **environment},
         capture_output=True,

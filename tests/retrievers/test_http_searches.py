@@ -109,7 +109,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_log(tmp_path):
     with Raw(act) as server:
         set_up(tmp_path, server.url, 80, "    max_failures: 0.2\n")
         options = ["search", "--concurrency", "4", "--no-latency", "-o"]
-        command = [sys.executable, "-m", "karat.cli", *options, "killed.jsonl"]
+        command = [sys.executable, "-m", "karat", *options, "killed.jsonl"]
         process = subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )

@@ -148,7 +148,7 @@ def searching(folder: Path):
     def begin() -> subprocess.Popen[str]:
         spawned.append(
             subprocess.Popen(
-                [sys.executable, "-m", "karat.cli", "search"],
+                [sys.executable, "-m", "karat", "search"],
                 cwd=folder,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

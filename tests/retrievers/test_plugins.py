@@ -43,7 +43,7 @@ def place(tmp_path):
 def search(place, system):
     (place / "karat.yaml").write_text(f"queries: q.tsv\nsystems: {{mine: {system}}}\n")
     return subprocess.run(
-        [sys.executable, "-m", "karat.cli", "search"],
+        [sys.executable, "-m", "karat", "search"],
         cwd=place,
         env={**os.environ, "PYTHONPATH": str(place)},
         capture_output=True,

@@ -69,7 +69,7 @@ def bench_listening(app: FastAPI) -> Iterator[Bench]:
 @contextmanager
 def bench_served(config: Path | None, store: Path, cwd: Path) -> Iterator[Bench]:
     """``karat serve`` on a free port; ended by the test, or killed after it."""
-    words = [sys.executable, "-m", "karat.cli", "serve", *([] if config is None else [str(config)])]
+    words = [sys.executable, "-m", "karat", "serve", *([] if config is None else [str(config)])]
     said = cwd / "serve.err"
     with said.open("wb") as kept:
         process = subprocess.Popen(

@@ -28,7 +28,7 @@ def served(
     said = cwd / "said.txt"
     with said.open("w") as kept:
         process = subprocess.Popen(
-            [sys.executable, "-m", "karat.cli", "serve", "--port", "0", *words],
+            [sys.executable, "-m", "karat", "serve", "--port", "0", *words],
             cwd=cwd,
             env={**_environment(), **environment},
             stdin=subprocess.DEVNULL,
