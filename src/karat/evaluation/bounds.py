@@ -24,7 +24,7 @@ import numpy as np
 from karat.data.tables import Queries
 from karat.errors import UsageError
 from karat.evaluation.segments import By, segments_by
-from karat.evaluation.systems import ComparedSystem
+from karat.evaluation.systems import ComparedSystem, identical_pairs
 from karat.evaluation.verdict import (
     NO_DIFFERENCE,
     Comparison,
@@ -208,21 +208,26 @@ def stability_of(
     and ``baseline`` the ends of the baseline's own values: a margin that is a share of its mean
     moves with them. Without these the margin is fixed.
     """
-    from karat.evaluation.comparison import compare_scores
+    from karat.evaluation.comparison import compare_scores, judged_rows
 
     if measure not in map(str, first.measures):
         raise UsageError(f"these scores have no {measure}; score both systems by it")
     rule = replace(rule, primary=measure)
 
-    def compared(column: Values, *, power: bool = False) -> Comparison:
+    def pair_with(column: Values) -> list[ComparedSystem]:
         moved = with_columns(second, {measure: column})
-        pair = [ComparedSystem(scores.system, (scores,)) for scores in (first, moved)]
-        return compare_scores(pair, rule, power=power).of(second.system)
+        return [ComparedSystem(scores.system, (scores,)) for scores in (first, moved)]
 
-    now = low = high = compared(second.values(measure), power=True)
+    def at_end(difference: Values) -> Comparison:
+        pair = pair_with(first.values(measure) + difference)
+        rows = judged_rows(pair, comparisons.rule, identical, full=False)
+        return next(row for row in rows if row.measure == measure)
+
+    comparisons = compare_scores(pair_with(second.values(measure)), rule)
+    identical = identical_pairs(comparisons.overlaps)
+    now = low = high = comparisons.of(second.system)
     if np.nanmax(differences.high - differences.low, initial=0.0) > NO_DIFFERENCE:
-        values = first.values(measure)
-        low, high = compared(values + differences.low), compared(values + differences.high)
+        low, high = at_end(differences.low), at_end(differences.high)
     worst, best = (high, low) if now.better == "lower" else (low, high)
     holds = _holding(worst.verdict, best.verdict)
     margins = [now.margin]
@@ -298,7 +303,7 @@ def with_bounds(
     holds if it does so by their number alone. A query without relevant gold counts once a
     judgment adds some, so nothing holds while such a query has unjudged items.
     """
-    bounds = _Bounds(comparisons.rule, systems, opened, gold, queries, by)
+    bounds = _Bounds(comparisons, systems, opened, gold, queries, by)
     rows = []
     for row, worst, best in zip(
         comparisons.rows, bounds.rows_at("worst"), bounds.rows_at("best"), strict=True
@@ -324,14 +329,15 @@ class _Bounds:
 
     def __init__(
         self,
-        rule: Rule,
+        comparisons: Comparisons,
         systems: Sequence[ComparedSystem],
         opened: Sequence[ScoreRanges],
         gold: Prepared,
         queries: Queries | None,
         by: Sequence[By],
     ) -> None:
-        self.rule, self.systems, self.queries, self.by = rule, systems, queries, by
+        self.rule, self.systems, self.queries, self.by = comparisons.rule, systems, queries, by
+        self.identical = identical_pairs(comparisons.overlaps)
         self.ranges: dict[tuple[str, str], Range] = {}
         self.entering: dict[tuple[str, str], Mask] = {}
         from karat.measure.ranges import difference_range, in_common
@@ -352,7 +358,7 @@ class _Bounds:
                     self.entering[key] = baseline.entering(name) | ranges.entering(name)
         self.moving = {key for key, ends in self.ranges.items() if (ends.high > ends.low).any()}
         self.margins = {
-            name: (rule.margin_for(ends["low"]), rule.margin_for(ends["high"]))
+            name: (self.rule.margin_for(ends["low"]), self.rule.margin_for(ends["high"]))
             for name, ends in baseline.to_dict().items()
             if ends["low"] is not None and ends["high"] is not None
         }
@@ -365,7 +371,7 @@ class _Bounds:
 
     def rows_at(self, side: Literal["worst", "best"]) -> list[Comparison]:
         """Return all comparisons, in their order, with every query's difference at one end."""
-        from karat.evaluation.comparison import compare_scores
+        from karat.evaluation.comparison import judged_rows
 
         baseline, *others = self.systems
         moved = [baseline]
@@ -379,7 +385,8 @@ class _Bounds:
                     delta = ends.high if upward else ends.low
                     columns[str(measure)] = baseline.values(str(measure)) + delta
             moved.append(replace(system, runs=(with_columns(scores, columns),)))
-        rows = compare_scores(moved, self.rule, queries=self.queries, by=self.by, power=False).rows
+        where: dict[str, Any] = {"queries": self.queries, "by": self.by}
+        rows = judged_rows(moved, self.rule, self.identical, **where, full=False)
         return [self._at_any_margin(row, rows, baseline.conventions.alpha) for row in rows]
 
     def _at_any_margin(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
@@ -18,7 +19,12 @@ import polars as pl
 from karat.data.tables import Queries
 from karat.errors import UsageError, unknown
 from karat.evaluation.segments import By, Segment, segments_by
-from karat.evaluation.systems import ComparedSystem, check_comparable, overlap
+from karat.evaluation.systems import (
+    ComparedSystem,
+    check_comparable,
+    identical_pairs,
+    overlap,
+)
 from karat.evaluation.verdict import (
     NO_DIFFERENCE,
     Comparison,
@@ -152,12 +158,8 @@ def compare_scores(
     *,
     queries: Queries | None = None,
     by: Sequence[By] = (),
-    power: bool = True,
 ) -> Comparisons:
-    """Compare scored systems; the first is the baseline.
-
-    Without ``power``, rows lack the detectable difference, the slowest part.
-    """
+    """Compare scored systems; the first is the baseline."""
     if len(systems) < 2:
         raise UsageError("a comparison needs at least two systems: the baseline and another")
     check_comparable(systems)
@@ -165,15 +167,53 @@ def compare_scores(
     primary = primary_of(rule, systems[0].measures, conventions)
     strict = rule.no_regression or PROFILES[conventions.profile].no_regression
     rule = replace(rule, primary=primary.measure, no_regression=strict)
-    pairs = [(systems[0], other) for other in systems[1:]]
+    pairs = _pairs(systems, rule)
+    overlaps = tuple(shared for pair in pairs if (shared := overlap(*pair)) is not None)
+    judged = judged_rows(systems, rule, identical_pairs(overlaps), queries=queries, by=by)
+    rows = [_with_reason(row, systems) for row in judged]
+    decisions = []
+    for baseline, system in pairs:
+        names = baseline.name, system.name
+        decisions.append(decide([row for row in rows if (row.baseline, row.system) == names]))
+    return Comparisons(
+        rule,
+        tuple(rows),
+        tuple(decisions),
+        primary,
+        overlaps=overlaps,
+        moved=tuple(
+            moved for pair in pairs for moved in _moved_most(*pair, primary.measure, queries)
+        ),
+        reversals=tuple(reversals_in(rows, conventions.alpha)),
+        replicates={system.name: len(system.runs) for system in systems if len(system.runs) > 1},
+        partial=tuple(system.name for system in systems if any(run.partial for run in system.runs)),
+    )
+
+
+_Pair = tuple[ComparedSystem, ComparedSystem]
+
+
+def _pairs(systems: Sequence[ComparedSystem], rule: Rule) -> list[_Pair]:
     if rule.pairs == "all":
-        pairs = list(combinations(systems, 2))
-    overlaps = [overlap(*pair) for pair in pairs]
-    identical = {
-        (shared["baseline"], shared["system"])
-        for shared in overlaps
-        if shared is not None and shared["identical"]
-    }
+        return list(combinations(systems, 2))
+    return [(systems[0], other) for other in systems[1:]]
+
+
+def judged_rows(
+    systems: Sequence[ComparedSystem],
+    rule: Rule,
+    identical: AbstractSet[tuple[str, str]],
+    *,
+    queries: Queries | None = None,
+    by: Sequence[By] = (),
+    full: bool = True,
+) -> list[Comparison]:
+    """Return every pair, measure and segment with its verdict, by a rule that names its primary.
+
+    Rows that are not ``full`` hold only what a verdict needs: no t, Wilcoxon and sign test, and
+    nothing of what could be detected.
+    """
+    conventions, pairs = systems[0].conventions, _pairs(systems, rule)
     rows = []
     everyone = Segment({}, systems[0].runs[0].everyone)
     ids = systems[0].runs[0].table["query_id"]
@@ -186,30 +226,13 @@ def compare_scores(
         within = [
             row
             for segment in segments
-            for row in _segment_rows(systems, pairs, segment, rule, permutations, power=power)
+            for row in _segment_rows(systems, pairs, segment, rule, permutations, full=full)
         ]
         rows += _corrected(within, rule)
     for at, row in enumerate(rows):
         same = (row.baseline, row.system) in identical and not row.wins and not row.losses
-        judged = judge_row(row, rule, alpha=conventions.alpha, identical=same)
-        rows[at] = _with_reason(judged, systems)
-    decisions = []
-    for baseline, system in pairs:
-        names = baseline.name, system.name
-        decisions.append(decide([row for row in rows if (row.baseline, row.system) == names]))
-    return Comparisons(
-        rule,
-        tuple(rows),
-        tuple(decisions),
-        primary,
-        overlaps=tuple(shared for shared in overlaps if shared is not None),
-        moved=tuple(
-            moved for pair in pairs for moved in _moved_most(*pair, primary.measure, queries)
-        ),
-        reversals=tuple(reversals_in(rows, conventions.alpha)),
-        replicates={system.name: len(system.runs) for system in systems if len(system.runs) > 1},
-        partial=tuple(system.name for system in systems if any(run.partial for run in system.runs)),
-    )
+        rows[at] = judge_row(row, rule, alpha=conventions.alpha, identical=same)
+    return rows
 
 
 def _corrected(rows: list[Comparison], rule: Rule) -> list[Comparison]:
@@ -349,6 +372,17 @@ class _Paired:
             (low, high), p, round(1 - confidence, 12), float(self.delta.mean())
         )
 
+    def add_tests(self, units: Values) -> None:
+        """Add the tests that stand beside the deciding one, of rows or of groups' means."""
+        if self.groups is None:
+            t = paired.t_test(units)
+        else:
+            # Of the mean difference itself, with an error that allows for conversations.
+            error, df = standard_error(self.delta, self.groups)
+            t = t_p(float(self.delta.mean()), error, df) if error > 0 else None
+        wilcoxon, sign = paired.wilcoxon(units), paired.sign_test(units)
+        self.row = replace(self.row, t=t, wilcoxon=wilcoxon, sign=sign)
+
     def finish_test(self) -> None:
         """Let runs of a system that differ decide by t; scale what belongs to a sum, not a mean."""
         row, conventions = self.row, self.conventions
@@ -419,12 +453,12 @@ def _levels(conventions: Conventions) -> tuple[float, float]:
 
 def _segment_rows(
     systems: Sequence[ComparedSystem],
-    pairs: Sequence[tuple[ComparedSystem, ComparedSystem]],
+    pairs: Sequence[_Pair],
     segment: Segment,
     rule: Rule,
     permutations: int,
     *,
-    power: bool,
+    full: bool,
 ) -> list[Comparison]:
     """Return every measure of every pair over the queries of a segment, not yet judged."""
     cells = [
@@ -441,7 +475,7 @@ def _segment_rows(
         elif cell.row.n:
             cell.test_number()
     for group in together.values():
-        _test_means(group, of_pairs, permutations, power=power)
+        _test_means(group, of_pairs, permutations, full=full)
     return [cell.row for cell in cells]
 
 
@@ -449,7 +483,7 @@ _PairTests = Mapping[tuple[str, str, str], tuple[float, float]]
 
 
 def _test_means(
-    cells: Sequence[_Paired], of_pairs: _PairTests, permutations: int, *, power: bool
+    cells: Sequence[_Paired], of_pairs: _PairTests, permutations: int, *, full: bool
 ) -> None:
     """Test means and sums over the same queries: p and intervals from the same random signs.
 
@@ -485,24 +519,11 @@ def _test_means(
             cell.interval(ends[at].tolist(), p, level)
             for ends, level in zip(intervals, levels, strict=True)
         )
-        if groups is None:
-            t = paired.t_test(units[:, at])
-        else:
-            # Of the mean difference itself, with an error that allows for conversations.
-            error, df = standard_error(cell.delta, groups)
-            t = t_p(float(cell.delta.mean()), error, df) if error > 0 else None
-        cell.row = replace(
-            cell.row,
-            p=p,
-            p_adjusted=p_adjusted,
-            ci=wide,
-            ci_same=narrow,
-            t=t,
-            wilcoxon=paired.wilcoxon(units[:, at]),
-            sign=paired.sign_test(units[:, at]),
-        )
+        cell.row = replace(cell.row, p=p, p_adjusted=p_adjusted, ci=wide, ci_same=narrow)
+        if full:
+            cell.add_tests(units[:, at])
         cell.finish_test()
-        if power:
+        if full:
             cell.add_power()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -247,6 +247,11 @@ def overlap(baseline: ComparedSystem, system: ComparedSystem) -> dict[str, Any] 
         "tau": aggregates.mean(_tau(at, ra, rb, len(rows))),
         "identical": len(baseline.runs) + len(system.runs) == 2 and same,
     }
+
+
+def identical_pairs(overlaps: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """Return the names of the pairs whose lists are the same."""
+    return {(shared["baseline"], shared["system"]) for shared in overlaps if shared["identical"]}
 
 
 def _numbered(lists: pl.DataFrame, rows: Ints) -> pl.DataFrame:
