@@ -17,16 +17,10 @@ from karat.data.tables import Gold, Run
 from karat.label.next_judgments import candidates, judged_items, most_informative
 from karat.measure.conventions import conventions_of
 from karat.measure.evaluate_measure import values_of
+from karat.measure.judgment_effects import effects
 from karat.measure.names import parse_measure
 from karat.measure.prepare import Prepared, prepare
-from karat.measure.ranges import (
-    Listed,
-    difference_range,
-    effects,
-    in_common,
-    judged_more,
-    listed,
-)
+from karat.measure.ranges import Listed, difference_range, in_common, judged_more, listed
 from karat.measure.score_builder import score
 from karat.stats.paired import randomisation
 

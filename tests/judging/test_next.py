@@ -18,9 +18,10 @@ from karat.label.next_judgments import (
     most_informative,
 )
 from karat.measure.conventions import conventions_of
+from karat.measure.judgment_effects import Effects
 from karat.measure.names import parse_measure
 from karat.measure.prepare import prepare
-from karat.measure.ranges import ABSENT, Effects
+from karat.measure.ranges import ABSENT
 from karat.measure.score_builder import score
 
 

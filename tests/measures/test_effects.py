@@ -10,17 +10,12 @@ import pytest
 import pytrec_eval
 
 from karat.data.tables import Gold, Run
-from karat.measure import ranges
+from karat.measure import judgment_effects
 from karat.measure.conventions import conventions_of
+from karat.measure.judgment_effects import changes, effects, relevant_grades
 from karat.measure.names import parse_measure
 from karat.measure.prepare import prepare
-from karat.measure.ranges import (
-    ABSENT,
-    changes,
-    effects,
-    listed,
-    relevant_grades,
-)
+from karat.measure.ranges import ABSENT, listed
 from karat.measure.score_builder import score
 
 RNG = random.Random(5)
@@ -114,7 +109,7 @@ def test_alone_is_what_the_ranks_say_whatever_is_judged():
 def test_blocks_change_nothing(monkeypatch):
     wanted, lists, prepared = world("nDCG@5")
     whole = effects(wanted, lists, prepared)
-    monkeypatch.setattr(ranges, "_LISTS", 7)
+    monkeypatch.setattr(judgment_effects, "_LISTS", 7)
     parts = effects(wanted, lists, prepared)
     assert whole.top.tolist() == parts.top.tolist()
     assert whole.least.tolist() == parts.least.tolist()

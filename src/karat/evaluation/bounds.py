@@ -340,21 +340,20 @@ class _Bounds:
         self.identical = identical_pairs(comparisons.overlaps)
         self.ranges: dict[tuple[str, str], Range] = {}
         self.entering: dict[tuple[str, str], Mask] = {}
-        from karat.measure.ranges import difference_range, in_common
+        from karat.measure.ranges import Differences
 
         baseline, *others = opened
         self.unjudged = {}
         for system, ranges in zip(systems[1:], others, strict=True):
-            lists = baseline.listed, ranges.listed
-            items = in_common(*lists)
-            self.unjudged[system.name] = items.query
+            differences = Differences(baseline.listed, ranges.listed, gold)
+            self.unjudged[system.name] = differences.items.query
             for measure in ranges.scores.measures:
                 name = str(measure)
                 # A set-level number is not a mean of differences.
                 ranged = measure in ranges.measures and measure in baseline.measures
                 if ranged and number_of(measure) is mean:
                     key = system.name, name
-                    self.ranges[key] = difference_range(measure, *lists, gold, items)
+                    self.ranges[key] = differences.range_of(measure)
                     self.entering[key] = baseline.entering(name) | ranges.entering(name)
         self.moving = {key for key, ends in self.ranges.items() if (ends.high > ends.low).any()}
         self.margins = {

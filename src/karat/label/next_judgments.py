@@ -41,17 +41,10 @@ from karat.measure import aggregates
 from karat.measure.aggregates import Values
 from karat.measure.conventions import PROFILES, SETTABLE, Conventions
 from karat.measure.evaluate_measure import why_unbounded
+from karat.measure.judgment_effects import Effects, effects
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared, prepare
-from karat.measure.ranges import (
-    ABSENT,
-    Effects,
-    Listed,
-    difference_range,
-    effects,
-    listed,
-    range_of,
-)
+from karat.measure.ranges import ABSENT, Listed, difference_range, listed, range_of
 from karat.measure.ranked import Ints
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores, number_of

@@ -1,4 +1,4 @@
-"""Ranges over unjudged items: bounds of values and differences, and the effect of one label.
+"""Ranges over unjudged items: bounds of values and differences.
 
 Every labelling counts: each unjudged item that a system returned may get any possible grade. The
 effect of judgments is declared with each measure (``unjudged=`` in ``registry.measure``).
@@ -6,8 +6,9 @@ effect of judgments is declared with each measure (``unjudged=`` in ``registry.m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from karat.measure.aggregates import Values
 from karat.measure.evaluate_measure import (
     arguments_of,
     possible_grades,
-    values_of,
     why_unbounded,
 )
 from karat.measure.kernels.ranks import best_first, dcg, gains_of_grades, nodes_of_area
@@ -43,8 +43,6 @@ from karat.measure.scores import Scores
 
 # The rank of an item that a list does not hold.
 ABSENT = UNLIMITED
-# Lists that are held at one time, each with all of its judged items.
-_LISTS = 20_000
 # Each round of the search for the best gains more than doubles the correct digits.
 _ROUNDS = 100
 _QUERY = np.int64(1) << 32
@@ -224,6 +222,17 @@ class _Slots:
     rank: Ints
     grades: Values
 
+    @cached_property
+    def relevant(self) -> dict[float, _Relevant]:
+        """The lists once all items have some grade, by the grades that were asked for."""
+        return {}
+
+    def all_of(self, grade: float) -> _Relevant:
+        """Return the lists once all items have this grade, which many measures ask for."""
+        if grade not in self.relevant:
+            self.relevant[grade] = _Relevant.of(self, grade)
+        return self.relevant[grade]
+
     def labelled(self, labels: Values) -> Ranked:
         """Return the lists once every unjudged item has a label; grade 0 is like no judgment."""
         labelled = labels > 0
@@ -241,6 +250,33 @@ class _Slots:
         gain = arguments.get("gain")
         worth = gains_of_grades(self.grades, gain) if isinstance(gain, Mapping) else self.grades
         return float(self.grades[np.flatnonzero(worth == worth.max())[-1]])
+
+
+@dataclass(frozen=True, eq=False)
+class _Relevant:
+    """What lists become with all their unjudged items relevant, whatever the measure.
+
+    ``target`` is all that is then relevant. In ``alone`` each item that a list holds, in the row
+    ``present``, is the only relevant one of a list of its own; in ``first`` it has rank 1.
+    """
+
+    target: Target
+    present: Ints
+    alone: Ranked
+    first: Ranked
+
+    @classmethod
+    def of(cls, slots: _Slots, grade: float) -> _Relevant:
+        (present,) = np.nonzero(slots.rank < ABSENT)
+        query, n, bare = slots.query[present], slots.ranked.n, without_judgments(slots.ranked)
+        one, every = np.full(len(query), grade), np.arange(n)
+        top = np.ones(n, dtype=np.int64)
+        return cls(
+            slots.labelled(np.full(len(slots.query), grade)).target,
+            present,
+            judged_more(bare, query, np.arange(len(query)), slots.rank[present], one),
+            judged_more(bare, every, every, top, np.full(n, grade)),
+        )
 
 
 def _ends(
@@ -449,38 +485,61 @@ def _ends_of_area(
 # --- The range of a difference -----------------------------------------------------------------
 
 
-def difference_range(
-    measure: Measure, first: Listed, second: Listed, gold: Prepared, items: Common | None = None
-) -> Range:
-    """Return a lowest and highest second - first of each query that no common labelling exceeds.
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """Two systems whose differences have ranges; measures share what does not depend on them."""
 
-    NaN where either has no value. The range of the second less that of the first is safe; for a
-    sum over relevant items, one label of an item in both lists makes it narrower. ``items`` are
-    those of ``in_common``, where they are known.
-    """
-    _refuse_unbounded(measure, gold)
-    n, arguments = first.ranked.n, arguments_of(measure, gold.conventions)
-    now = second.values(str(measure)) - first.values(str(measure))
-    items = in_common(first, second) if items is None else items
-    grades = possible_grades(gold)
-    ends, slots = [], []
-    for lists, rank in ((first, items.first), (second, items.second)):
-        order = np.lexsort((rank, items.query))
-        slots.append(_Slots(lists.ranked, items.query, rank, grades))
-        ordered = _Slots(lists.ranked, items.query[order], rank[order], grades)
-        low, high, _ = _ends(measure.definition, ordered, measure.k, arguments)
-        values = lists.values(str(measure))
-        ends.append((np.fmin(low, values), np.fmax(high, values)))
-    low, high = ends[1][0] - ends[0][1], ends[1][1] - ends[0][0]
-    for side in _differences_of_sums(measure.definition, slots, measure.k, arguments):
-        low, high = np.fmax(low, side[0]), np.fmin(high, side[1])
-    # Sums in another order may differ in the last bit; the current state is a labelling too.
-    low, high = np.fmin(low, now), np.fmax(high, now)
-    open_items = np.bincount(items.query, minlength=n) > 0
-    settled = np.isnan(now) | ~open_items | _alike(first.ranked, second.ranked, items)
-    settled |= measure.definition.unjudged == "gold"
-    low, high = (np.where(settled, now, side) + 0.0 for side in (low, high))
-    return Range(low, high, bool((settled | (low == high)).all()))
+    first: Listed
+    second: Listed
+    gold: Prepared
+
+    @cached_property
+    def items(self) -> Common:
+        """The unjudged items of both systems."""
+        return in_common(self.first, self.second)
+
+    @cached_property
+    def slots(self) -> list[tuple[_Slots, _Slots]]:
+        """The places of the items in the lists of each system: in common order, and by rank."""
+        items, grades, slots = self.items, possible_grades(self.gold), []
+        for lists, rank in ((self.first, items.first), (self.second, items.second)):
+            order = np.lexsort((rank, items.query))
+            in_place = _Slots(lists.ranked, items.query[order], rank[order], grades)
+            slots.append((_Slots(lists.ranked, items.query, rank, grades), in_place))
+        return slots
+
+    def range_of(self, measure: Measure) -> Range:
+        """Return a lowest and highest second - first of each query that no common labelling
+        exceeds.
+
+        NaN where either has no value. The range of the second less that of the first is safe;
+        for a sum over relevant items, one label of an item in both lists makes it narrower.
+        """
+        _refuse_unbounded(measure, self.gold)
+        first, second, items = self.first, self.second, self.items
+        n, arguments = first.ranked.n, arguments_of(measure, self.gold.conventions)
+        now = second.values(str(measure)) - first.values(str(measure))
+        ends = []
+        for lists, (_, ordered) in zip((first, second), self.slots, strict=True):
+            low, high, _ = _ends(measure.definition, ordered, measure.k, arguments)
+            values = lists.values(str(measure))
+            ends.append((np.fmin(low, values), np.fmax(high, values)))
+        low, high = ends[1][0] - ends[0][1], ends[1][1] - ends[0][0]
+        slots = [in_common_order for in_common_order, _ in self.slots]
+        for side in _differences_of_sums(measure.definition, slots, measure.k, arguments):
+            low, high = np.fmax(low, side[0]), np.fmin(high, side[1])
+        # Sums in another order may differ in the last bit; the current state is a labelling too.
+        low, high = np.fmin(low, now), np.fmax(high, now)
+        open_items = np.bincount(items.query, minlength=n) > 0
+        settled = np.isnan(now) | ~open_items | _alike(first.ranked, second.ranked, items)
+        settled |= measure.definition.unjudged == "gold"
+        low, high = (np.where(settled, now, side) + 0.0 for side in (low, high))
+        return Range(low, high, bool((settled | (low == high)).all()))
+
+
+def difference_range(measure: Measure, first: Listed, second: Listed, gold: Prepared) -> Range:
+    """Return the range of each query's second - first of one measure, as ``Differences`` has it."""
+    return Differences(first, second, gold).range_of(measure)
 
 
 def _alike(first: Ranked, second: Ranked, items: Common) -> Mask:
@@ -518,7 +577,7 @@ def _differences_of_sums(
     first, second = slots
     best = first.best_grade(arguments)
     gold = first.ranked.target
-    everything = first.labelled(np.full(len(first.query), best)).target
+    everything = first.all_of(best).target
 
     def value(ranked: Ranked, target: Target, hits: Entries | None = None) -> Values:
         hits = ranked.hits if hits is None else hits
@@ -526,17 +585,14 @@ def _differences_of_sums(
         return definition.function(lists, k, **arguments)
 
     n, now, gap = gold.n, [], np.zeros(len(first.query))
-    every, top = np.arange(n), np.ones(n, dtype=np.int64)
     for sign, side in ((-1.0, first), (1.0, second)):
         now.append(value(side.ranked, everything))
         # What an item weighs by itself, and how much less among all others.
-        (present,) = np.nonzero(side.rank < ABSENT)
-        query = side.query[present]
-        grade, ranks = np.full(len(query), best), side.rank[present]
-        alone = judged_more(_empty(side.ranked), query, np.arange(len(query)), ranks, grade)
-        single = judged_more(_empty(side.ranked), every, every, top, np.full(n, best))
+        relevant = side.all_of(best)
+        alone, single = relevant.alone, relevant.first
         share = ratio(value(single, everything), value(single, single.target))
-        gap[present] += sign * value(alone, alone.target) * share[query]
+        weights = value(alone, alone.target) * share[side.query[relevant.present]]
+        gap[relevant.present] += sign * weights
     # A gold item weighs less once more items are relevant, by what the sums are divided by.
     ideal = gold.ideal.where(gold.ideal.rank == 1)
     before, after = (value(first.ranked, target, ideal) for target in (gold, everything))
@@ -550,15 +606,12 @@ def _differences_of_sums(
     return [(low, high)]
 
 
-def _empty(ranked: Ranked) -> Ranked:
+def without_judgments(ranked: Ranked) -> Ranked:
     """Return the lists without any judgment."""
     none = np.empty(0, dtype=np.int64)
     hits = Entries(ranked.n, none, none, np.empty(0))
     target = replace(ranked.target, query=none, grade=np.empty(0), unit=none)
     return replace(ranked, target=target, hits=hits, found=hits)
-
-
-# --- The effect of one more judgment -----------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -585,88 +638,3 @@ def in_common(first: Listed, second: Listed) -> Common:
         ranks["second"].to_numpy(),
         both["item_id"],
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Effects:
-    """The unjudged pairs of one or two systems, and the effect of judging each.
-
-    ``first`` and ``second`` are ranks, ABSENT where a list lacks the item. ``top`` is the change
-    of its query's value if the item alone were judged to be of the highest grade, ``least`` if
-    of the lowest that is relevant; with two systems, the change of their difference (second
-    minus first). Both are NaN where the query has no value. ``alone`` is what the highest grade
-    would change if nothing else of its query were judged: it depends on the ranks only.
-    """
-
-    query: Ints
-    first: Ints
-    second: Ints
-    item_id: pl.Series
-    top: Values
-    least: Values
-    alone: Values
-
-    def at(self, rows: Ints) -> Effects:
-        """Return the pairs in these rows."""
-        return Effects(*(getattr(self, field.name)[rows] for field in fields(self)))
-
-
-def effects(measure: Measure, systems: Sequence[Listed], gold: Prepared) -> Effects:
-    """Return the effect of judging each unjudged item of one system, or of two."""
-    if len(systems) == 2:
-        pairs, signs = in_common(*systems), (-1.0, 1.0)
-    else:
-        unjudged = systems[0].unjudged
-        absent = np.full(len(unjudged.query), ABSENT)
-        pairs = Common(unjudged.query, unjudged.rank, absent, unjudged.named)
-        signs = (1.0, 0.0)
-    top, least = relevant_grades(measure, gold)
-    sums = np.zeros((3, len(pairs.query)))
-    for lists, sign, ranks in zip(systems, signs, (pairs.first, pairs.second), strict=False):
-        for row, grade in enumerate((top, least)):
-            sums[row] += sign * changes(measure, lists, gold, pairs.query, ranks, grade)
-        sums[2] += sign * _alone(measure, lists.ranked, gold, pairs.query, ranks, top)
-    return Effects(pairs.query, pairs.first, pairs.second, pairs.item_id, *sums)
-
-
-def relevant_grades(measure: Measure, gold: Prepared) -> tuple[float, float]:
-    """Return the highest grade that an item may be judged, and the lowest that is relevant."""
-    grades = possible_grades(gold)
-    rel = float(measure.arguments.get("rel", gold.conventions.rel))
-    relevant = grades[(grades >= rel) & (grades > 0)]
-    return float(grades.max()), float(relevant.min(initial=grades.max()))
-
-
-def changes(
-    measure: Measure, lists: Listed, gold: Prepared, query: Ints, rank: Ints, grade: float
-) -> Values:
-    """Return each item's effect on its query's value if it alone gets this grade.
-
-    ``rank`` is ABSENT for an item that the system did not return: it still is one more that
-    could have been found. NaN where the query has no value now.
-    """
-    now = lists.values(str(measure))
-    return _judged(measure, lists.ranked, gold, query, rank, grade) - now[query]
-
-
-def _judged(
-    measure: Measure, ranked: Ranked, gold: Prepared, query: Ints, rank: Ints, grade: float
-) -> Values:
-    """Return the value of each item's query if that item alone gets this grade."""
-    values = np.full(len(query), np.nan)
-    for start in range(0, len(query), _LISTS):
-        rows = np.arange(start, min(start + _LISTS, len(query)))
-        grades = np.full(len(rows), grade)
-        more = judged_more(ranked, query[rows], np.arange(len(rows)), rank[rows], grades)
-        values[rows] = values_of(measure, more, gold)
-    return values
-
-
-def _alone(
-    measure: Measure, ranked: Ranked, gold: Prepared, query: Ints, rank: Ints, grade: float
-) -> Values:
-    """Return each item's effect on its query's value if nothing else were judged."""
-    bare = _empty(ranked)
-    zero = replace(gold, conventions=replace(gold.conventions, empty_gold="zero"))
-    before = np.nan_to_num(values_of(measure, bare, zero))
-    return np.nan_to_num(_judged(measure, bare, zero, query, rank, grade)) - before[query]

@@ -37,7 +37,8 @@ _ALL_AT_ONCE = 14
 _FOR_ENDS = 10_000
 
 # The eight signs that each byte stands for: -1 for a bit that is set, the highest bit first.
-_OF_BYTE = 1 - 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+_SIGN_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+_OF_BYTE = 1 - 2 * _SIGN_BITS.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
