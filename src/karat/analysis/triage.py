@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -258,7 +258,7 @@ class QueryInspector:
         stages = {name: _judged_ranks(scores, rows) for name, scores in earlier.items()}
         relevant: dict[int, list[dict[str, Any]]] = {}
         for row, gold in gold_of(self.staged.gold, rows, items).items():
-            relevant[row] = [asdict(item) for item in gold]
+            relevant[row] = [item._asdict() for item in gold]
             for facts in relevant[row]:
                 place = facts.pop("judgment")
                 facts["ranks"] = {name: known.get(place) for name, known in ranks.items()}

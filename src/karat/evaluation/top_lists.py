@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -64,12 +64,12 @@ def kept_lists(scores: Scores, k: int) -> pl.DataFrame:
     """Return the first k hits of every query, by row and rank, as they were kept."""
     if scores.lists is None:
         raise UsageError(f"this needs the top {k} of every list; score the run with keep={k}")
-    lists = scores.lists.filter(pl.col("rank") <= k).sort("row", "rank")
+    lists = scores.lists.filter(pl.col("rank") <= k)
     returned = ranked_of(scores).returned
     counts = np.bincount(lists["row"].to_numpy(), minlength=len(returned))
     if (counts < np.minimum(returned, k)).any():
         raise UsageError(f"fewer than the top {k} were kept; score the run with keep={k} or more")
-    return lists
+    return lists.sort("row", "rank")
 
 
 def top_lists(scores: Scores, gold: Prepared, k: int) -> pl.DataFrame:
@@ -179,8 +179,7 @@ class CorpusLookup(Protocol):
     def rows(self, ids: Sequence[str], *, by: str = "item_id") -> pl.DataFrame: ...
 
 
-@dataclass(frozen=True, slots=True)
-class RelevantItem:
+class RelevantItem(NamedTuple):
     """One relevant item, document or span of a query; ``judgment`` is its row in the gold.
 
     ``in_corpus`` is None where there is no corpus to look in.

@@ -477,13 +477,16 @@ class Case:
     @cached_property
     def doc_scores(self) -> Scores:
         """R of the documents that the gold is in, far down the raw lists."""
+        return self.score_by_doc(self._raw_run, f"R@{self.far}")
+
+    @cached_property
+    def _raw_run(self) -> Run:
+        """The raw lists as a run."""
         staged = self.staged
         if staged.run is None:
-            raw = self.kept_run(staged.raw, self.far)
-        else:
-            raw = passed_on(staged.run, list(staged.line) if RAW in staged.line else [])
-            raw = replace(raw, order=self.gold.conventions.order or staged.run.order)
-        return self.score_by_doc(raw, f"R@{self.far}")
+            return self.kept_run(staged.raw, self.far)
+        raw = passed_on(staged.run, list(staged.line) if RAW in staged.line else [])
+        return replace(raw, order=self.gold.conventions.order or staged.run.order)
 
     def p_value(self, delta: Values) -> float:
         """Return the p-value of the mean of paired differences; NaN takes no part."""

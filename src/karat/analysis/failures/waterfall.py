@@ -250,25 +250,31 @@ def _parts(
     All intervals are from the same resamples of queries.
     """
     values, n = {name: columns[name][known] for name in PARTS}, int(known.sum())
-    ends = np.full((len(PARTS), 2), np.nan)
-    if scores.conventions.interval != "none" and n > 1:
+    # If no query wins or loses anything, nothing shows how much one might.
+    estimated = {
+        name: losses
+        for name, losses in values.items()
+        if name not in unknown and (name in _NEVER_BELOW or losses.any())
+    }
+    intervals: dict[str, list[float]] = {}
+    if scores.conventions.interval != "none" and n > 1 and estimated:
         ranges = [
             (0.0 if name in _NEVER_BELOW and losses.min() >= 0 else -top, top)
             if np.abs(losses).max() <= top
             else None
-            for name, losses in values.items()
+            for name, losses in estimated.items()
         ]
         groups = None if scores.groups is None else scores.groups[known]
         plan = plan_of(scores.conventions)
         ends = mean_intervals(
-            np.stack([*values.values()], axis=1), plan, ranges=ranges, groups=groups
+            np.stack([*estimated.values()], axis=1), plan, ranges=ranges, groups=groups
         )
+        intervals = dict(zip(estimated, ends.tolist(), strict=True))
     parts = []
-    for (name, losses), (low, high) in zip(values.items(), ends.tolist(), strict=True):
-        # If no query wins or loses anything, nothing shows how much one might.
-        untouched = name not in _NEVER_BELOW and not losses.any()
+    for name, losses in values.items():
         touched = int((np.abs(losses) > _UNTOUCHED * max(top, 1.0)).sum())
-        ci = None if name in unknown or untouched or math.isnan(low) else (low, high)
+        low, high = intervals.get(name, (math.nan, math.nan))
+        ci = None if math.isnan(low) else (low, high)
         facts = {"lost": aggregates.mean(columns[name]), "ci": ci, "queries": touched}
         parts.append({"part": name, **facts, "share": touched / n if n else None})
     return parts

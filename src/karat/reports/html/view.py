@@ -236,13 +236,20 @@ def details_of(report: Report, queries: ReportQueries, worth: Ints) -> QueryDeta
         attributes = _plain_rows(frame, silent=(None, "", [], False))
 
     def judged(item: RelevantItem) -> dict[str, Any]:
-        keys = ("item_id", "doc_id", "grade", "in_corpus", "version", "section")
         places = [
             {name: stage[item.judgment] for name, stage in stages.items() if item.judgment in stage}
             for stages in ranks
         ]
-        bm25_rank = bm25_ranks.get(item.judgment)
-        return {key: getattr(item, key) for key in keys} | {"ranks": places, "bm25": bm25_rank}
+        return {
+            "item_id": item.item_id,
+            "doc_id": item.doc_id,
+            "grade": item.grade,
+            "in_corpus": item.in_corpus,
+            "version": item.version,
+            "section": item.section,
+            "ranks": places,
+            "bm25": bm25_ranks.get(item.judgment),
+        }
 
     def detail(row: int) -> dict[str, Any]:
         query_attributes = dict(attributes.get(queries.ids[row], {}))
