@@ -81,7 +81,7 @@ def test_the_document_is_the_same_one_at_a_time(run, folder, monkeypatch, four, 
 
 
 @pytest.mark.parametrize(
-    ("gold", "step"), [("gold.txt", "read_small_gold"), ("gold.tsv", "prepare")]
+    ("gold", "step"), [("gold.txt", "read_plain_gold"), ("gold.tsv", "prepare")]
 )
 def test_the_gold_is_prepared_once(folder, monkeypatch, four, tmp_path, gold, step):
     rows = (folder / "gold.txt").read_text().replace(" 0 ", "\t").replace(" ", "\t")

@@ -27,8 +27,8 @@ from karat.evaluation.inputs import (
     queries_of,
     without_blank,
 )
+from karat.evaluation.plain_files import PlainGold, read_plain_gold, score_plain
 from karat.evaluation.segments import By, check_by, with_versions
-from karat.evaluation.small_files import MOST_BYTES, SmallGold, read_small_gold, score_small
 from karat.evaluation.systems import DEPTH, WHOLE_LISTS, ComparedSystem, compared_systems
 from karat.evaluation.verdict import Rule, check_boundable, rule_from
 from karat.formats.blocks import (
@@ -124,10 +124,10 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         self.engine = None
         if engine != "local" or is_spark(gold):
             self.engine = self._engine(engine, gold, judged=judged)
-        self._small = self._small_gold(gold, (queries, corpus, judged, gold_format))
+        self._plain = self._plain_gold(gold, (queries, corpus, judged, gold_format))
         self._read_gold = partial(self._read, gold, queries, gold_format)
         self.queries: Queries | None = None
-        if self._small is None:
+        if self._plain is None:
             self.gold, self.queries = self._read_gold()
         self.corpus, self.index = None, None
         if corpus is not None:
@@ -138,7 +138,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
                 index_cache=index_cache,
                 notify=self.notify,
             )
-        self.prepared = self._prepare(self.gold) if self._small is None else self._small.prepared
+        self.prepared = self._prepare(self.gold) if self._plain is None else self._plain.prepared
         self._check_segments()
         self.judged = judged
         self.labelled: Labelled | None = None
@@ -221,14 +221,14 @@ class Evaluation(AbstractContextManager["Evaluation"]):
             self.notify(f"karat: gold of {many} without text is left out")
         return table, query_table
 
-    def _small_gold(self, gold: Any, others: Iterable[Any]) -> SmallGold | None:
-        """Return the gold if it is a small file, and the only input beside the runs."""
+    def _plain_gold(self, gold: Any, others: Iterable[Any]) -> PlainGold | None:
+        """Return the gold if it is a plain file, and the only input beside the runs."""
         alone = all(value is None for value in others) and not self.fields and self.engine is None
         if not alone or not is_file(gold) or str(gold) == "-":
             return None
         if self._conventions.profile == STORY:
             return None
-        return read_small_gold(gold, self._conventions)
+        return read_plain_gold(gold, self._conventions)
 
     @cached_property
     def gold(self) -> Gold:
@@ -309,7 +309,6 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         most = 1 if alone else min(len(runs), cores())
         names = [str(run) if is_file(run) else f"run {at}" for at, run in enumerate(runs, 1)]
         how: dict[str, Any] = {"stages": stages, "bounds": bounds}
-        how["small"] = MOST_BYTES // max(len(runs), 1)
         with self.progress(names) as begin, concurrent_readers(most) as at_once:
             results = list(
                 parallel_map(
@@ -440,13 +439,8 @@ class Evaluation(AbstractContextManager["Evaluation"]):
     def _prepare(self, gold: Gold) -> Prepared:
         return prepare(gold, self._conventions, queries=self.queries, corpus=self.corpus)
 
-    def _score_run(
-        self, run: Any, keep: int, *, stages: bool, bounds: bool | None, small: int
-    ) -> _ScoredRun:
-        """Score one run; ``bounds`` is None for ranges only where the run is small.
-
-        A run of at most ``small`` bytes is read without Polars where that is possible.
-        """
+    def _score_run(self, run: Any, keep: int, *, stages: bool, bounds: bool | None) -> _ScoredRun:
+        """Score one run; ``bounds`` is None for ranges only where the run is small."""
         opened = self.open(run)
         labelled = staged = ranges = None
         if self.with_labels is not None:
@@ -464,7 +458,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         else:
             # The range of a difference needs the items of both systems by name.
             depth = WHOLE_LISTS if ranged and keep else keep
-            scores = self._score_lists(opened, depth, small)
+            scores = self._score_lists(opened, depth)
             lists = scores.lists
             if ranged and lists is not None:
                 scores = replace(scores, lists=lists.filter(pl.col("rank") <= keep))
@@ -475,10 +469,10 @@ class Evaluation(AbstractContextManager["Evaluation"]):
             ranges = ranges_of(replace(scores, lists=lists), self.prepared)
         return _ScoredRun(scores, staged, labelled, ranges)
 
-    def _score_lists(self, run: Run | Blocks, keep: int, small: int) -> Scores:
-        """Score the final lists of a run, small files of text without Polars."""
-        if self._small is not None and isinstance(run, StreamedRun) and not keep:
-            scores = score_small(run, self._small, self.measures, self.lenient, most=small)
+    def _score_lists(self, run: Run | Blocks, keep: int) -> Scores:
+        """Score the final lists of a run, plain files of text without Polars."""
+        if self._plain is not None and isinstance(run, StreamedRun) and not keep:
+            scores = score_plain(run, self._plain, self.measures, self.lenient)
             if scores is not None:
                 return scores
         return score_run(run, self.prepared, self.measures, lenient=self.lenient, keep=keep)

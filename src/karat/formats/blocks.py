@@ -66,8 +66,8 @@ class StreamedRun:
     staged: bool = False
     expected: str = "at least one row is expected"
     """What a message says that the file should hold."""
-    plain: Callable[[int], bytes | None] | None = None
-    """Returns the lines of a TREC file, unless it is packed or larger than so many bytes."""
+    chunks: Callable[[int], Iterator[bytes]] | None = None
+    """Yields whole lines of a TREC file, about so many bytes at a time."""
 
     def blocks(self) -> Iterator[Run]:
         """Yield the run in blocks of whole queries, of many rows because each has a fixed cost.

@@ -108,7 +108,7 @@ def read_run(file: Input, *, name: str, strict: bool = False) -> StreamedRun:
         meta=meta,
         strict=strict,
         expected=f"expected lines of {RUN.expected}",
-        plain=file.plain,
+        chunks=file.chunks,
     )
 
 

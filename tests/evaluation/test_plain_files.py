@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import karat.evaluation.evaluation as evaluation_module
 from karat.errors import KaratError
-from karat.evaluation import small_files
+from karat.evaluation import plain_files
 from karat.evaluation.evaluation import Evaluation
 
 MEASURES = "nDCG@10, nDCG, AP, Bpref, infAP, R@5, RR, P@10, Rprec, Coverage@10, GMAP, AUC@20, RBP"
@@ -66,7 +66,7 @@ def outcome(run: Path, gold: Path, **options: Any) -> tuple[Any, ...]:
 
 def careful(run: Path, gold: Path, **options: Any) -> tuple[Any, ...]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation_module, "read_small_gold", lambda *_: None)
+        patch.setattr(evaluation_module, "read_plain_gold", lambda *_: None)
         return outcome(run, gold, **options)
 
 
@@ -132,7 +132,7 @@ def test_both_paths_give_the_same_bits(folder, run, gold, of_run, of_gold, conve
     assert outcome(*paths, **options) == careful(*paths, **options)
 
 
-def plain_files(folder: Path) -> tuple[Path, Path]:
+def write_plain_files(folder: Path) -> tuple[Path, Path]:
     queries, items = range(20), [f"d{number}" for number in range(30)]
     run = [
         [f"q{q}", "Q0", d, str(r), str(90 - r), "t"] for q in queries for r, d in enumerate(items)
@@ -145,20 +145,20 @@ def plain_files(folder: Path) -> tuple[Path, Path]:
 
 def test_plain_files_take_the_fast_path(tmp_path, monkeypatch):
     taken = []
-    score = small_files.score_small
+    score = plain_files.score_plain
 
     def recorded(*inputs, **limits):
         taken.append(score(*inputs, **limits))
         return taken[-1]
 
-    monkeypatch.setattr(evaluation_module, "score_small", recorded)
-    paths = plain_files(tmp_path)
+    monkeypatch.setattr(evaluation_module, "score_plain", recorded)
+    paths = write_plain_files(tmp_path)
     assert outcome(*paths) == careful(*paths)
     assert taken[0] is not None
 
 
-def test_polars_is_not_loaded_for_small_files(tmp_path):
-    run, gold = map(str, plain_files(tmp_path))
+def test_polars_is_not_loaded_for_plain_files(tmp_path):
+    run, gold = map(str, write_plain_files(tmp_path))
     script = (
         "import sys; from karat.cli.main import main;"
         f"code = main(['eval', {run!r}, '--gold', {gold!r}]);"
@@ -172,14 +172,14 @@ def test_polars_is_not_loaded_for_small_files(tmp_path):
 
 
 def test_a_file_above_the_limit_is_read_with_polars(tmp_path, monkeypatch):
-    monkeypatch.setattr(small_files, "MOST_BYTES", 100)
-    paths = plain_files(tmp_path)
-    assert Evaluation(paths[1])._small is None
+    monkeypatch.setattr(plain_files, "MOST_BYTES", 100)
+    paths = write_plain_files(tmp_path)
+    assert Evaluation(paths[1])._plain is None
     assert outcome(*paths) == careful(*paths)
 
 
 def test_gold_from_a_pipe_is_read_once(tmp_path):
-    run, gold = plain_files(tmp_path)
+    run, gold = write_plain_files(tmp_path)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     # The writer must stay until the reader is done, as a shell's <(cat qrels.txt) does.
