@@ -1,4 +1,4 @@
-"""Small TREC files are scored without Polars, to the same bits as by the careful path."""
+"""Plain TREC files are scored without Polars, to the same bits as by the careful path."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONVENTIONS: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("small")
+    return tmp_path_factory.mktemp("plain")
 
 
 def outcome(run: Path, gold: Path, **options: Any) -> tuple[Any, ...]:
@@ -70,8 +70,13 @@ def careful(run: Path, gold: Path, **options: Any) -> tuple[Any, ...]:
         return outcome(run, gold, **options)
 
 
-IDS = st.sampled_from([f"d{number}" for number in range(12)] + ["d#1", "é", "x:1-2", "#d"])
-SCORES = st.sampled_from(["3", "2.5", "2.50", "1e0", "0", "-1", ".5", "+1", "nan", "1_0", "7" * 9])
+LONG_IDS = ["document", "document1", "document-10", "document-9", "document-" + "0" * 300]
+IDS = st.sampled_from(
+    [f"d{number}" for number in range(12)] + ["d#1", "é", "x:1-2", "#d", *LONG_IDS]
+)
+PLAIN_SCORES = ["3", "2.5", "2.50", "0", "-1", "-0.25", "8.123456789", "123456789.5", "7" * 9]
+OTHER_SCORES = ["1e0", ".5", "5.", "+1", "nan", "1_0", "-", "1.2.3", "2:5", "12345678.123456789"]
+SCORES = st.sampled_from([*PLAIN_SCORES, *OTHER_SCORES, "0.8712345361709595"])
 GRADES = st.sampled_from(["0", "1", "1", "2", "3", "-1", "1.5", "x"])
 
 
@@ -123,13 +128,41 @@ def write(path: Path, lines: list[list[str]], layout: tuple[str, str, str, bool]
     LAYOUT,
     st.sampled_from(CONVENTIONS),
     st.sampled_from(["karat", "karat", "trec", "trec10"]),
+    st.sampled_from([1, 40, 200, 1 << 19]),
 )
-def test_both_paths_give_the_same_bits(folder, run, gold, of_run, of_gold, conventions, profile):
+def test_both_paths_give_the_same_bits(
+    folder, run, gold, of_run, of_gold, conventions, profile, chunk
+):
     write(folder / "run.trec", run, of_run)
     write(folder / "qrels.txt", gold, of_gold)
     paths = folder / "run.trec", folder / "qrels.txt"
     options = {"settings": conventions, "profile": profile}
-    assert outcome(*paths, **options) == careful(*paths, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_files, "_CHUNK_BYTES", chunk)
+        assert outcome(*paths, **options) == careful(*paths, **options)
+
+
+def parsed(texts: list[str]) -> list[str] | None:
+    lines = plain_files._Lines.of("\n".join(texts).encode(), 1)
+    values = None if lines is None else plain_files._decimals(lines, 0)
+    return None if values is None else list(map(repr, values.tolist()))
+
+
+@given(st.lists(st.from_regex(r"\A-?[0-9]{1,12}(\.[0-9]{0,18})?\Z"), min_size=1))
+def test_decimal_numbers_are_those_of_python(texts):
+    assert parsed(texts) == [repr(float(text)) for text in texts]
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False).map(repr), min_size=1))
+def test_printed_numbers_come_back(texts):
+    assert parsed(texts) == [repr(float(text)) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "text", ["nan", "inf", "1e999", "1_0", "-", ".", "1.2.3", "0x1", "٣", "1/2"]
+)
+def test_other_texts_are_no_numbers(text):
+    assert parsed(["1.5", text, "2"]) is None
 
 
 def write_plain_files(folder: Path) -> tuple[Path, Path]:
@@ -152,6 +185,7 @@ def test_plain_files_take_the_fast_path(tmp_path, monkeypatch):
         return taken[-1]
 
     monkeypatch.setattr(evaluation_module, "score_plain", recorded)
+    monkeypatch.setattr(plain_files, "_CHUNK_BYTES", 1000)
     paths = write_plain_files(tmp_path)
     assert outcome(*paths) == careful(*paths)
     assert taken[0] is not None

@@ -132,7 +132,7 @@ def _invoke(arguments: list[str]) -> int:
             return EXIT_OK
         if LIMITS:
             check_limits()
-        # Small files are scored before Polars could be loaded.
+        # Plain files are scored before Polars could be loaded.
         sys.modules.setdefault("polars", _LoadedLater("polars"))
         return command.run(name, words)
     except MisfitError as error:

@@ -12,16 +12,15 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from operator import neg
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from karat.data.tables import HIGHEST_GRADE, Order
 from karat.formats.blocks import StreamedRun
-from karat.formats.files import BYTE_ORDER_MARK, parse_ahead
+from karat.formats.files import parse_ahead
 from karat.formats.readers import plain_gold
 from karat.measure.aggregates import Values
 from karat.measure.conventions import Conventions
@@ -30,7 +29,7 @@ from karat.measure.misfits import Meeting
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
 from karat.measure.rank import HIT_FACTS, Block, Keys, Ties, inside
-from karat.measure.ranked import Entries, Ints, Mask, Ranked
+from karat.measure.ranked import Entries, Ints, Ranked
 from karat.measure.score_builder import ScoreBuilder, final_scores
 from karat.measure.scores import Scores
 from karat.parallel import stop_if_cancelled
@@ -41,7 +40,9 @@ if TYPE_CHECKING:
 # Larger gold is faster to read with Polars, by more than loading it takes.
 MOST_BYTES = 5_000_000
 # What one step works on fits into the caches of a processor.
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 19
+# Of freed memory for the next step.
+_KEPT_BYTES = 16 << 20
 # A query with more lines is left to the careful path, and so are longer ids.
 _LONGEST_QUERY, _LONGEST_ID = 64 << 20, 256
 _SPACE, _TAB, _NEWLINE, _HASH, _DOT, _MINUS = b" \t\n#.-"
@@ -52,7 +53,8 @@ _SPAN = re.compile(rb":[0-9]+-[0-9]+\Z")
 _EACH = 0x0101010101010101
 # Two odd numbers with irregular bits, to spread ids over all hashes.
 _SPREAD, _SPREAD_AGAIN = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
-_POWERS = 10.0 ** np.arange(17)
+_MOST_PLACES = 16
+_POWERS = 10.0 ** np.arange(_MOST_PLACES + 1)
 # Below this, float64 holds every whole number.
 _EXACT = 2.0**53
 
@@ -61,11 +63,16 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class _Lines:
-    """Lines of fields that one blank separates, and the places where fields start and end."""
+    """Lines of fields that one blank separates; ``blanks`` are the places before each field.
+
+    The last of ``blanks`` is the one after all fields.
+    """
 
     data: bytes
-    starts: Ints
-    ends: Ints
+    width: int
+    blanks: Ints
+    words: Words
+    """The eight bytes from each place on; the first byte is the lowest."""
 
     @classmethod
     def of(cls, chunk: bytes, width: int) -> _Lines | None:
@@ -81,42 +88,33 @@ class _Lines:
         blank, separator = codes <= _SPACE, codes == _SPACE
         if b"\t" in data:
             separator |= codes == _TAB
-        places = np.flatnonzero(blank)
-        lines, rest = divmod(len(places) - 1, width)
-        if rest or (blank[1:] & blank[:-1]).any() or (codes[places[::width]] != _NEWLINE).any():
+        blanks = np.flatnonzero(blank)
+        lines, rest = divmod(len(blanks) - 1, width)
+        if rest or (blank[1:] & blank[:-1]).any() or (codes[blanks[::width]] != _NEWLINE).any():
             return None
-        starts, ends = (side.reshape(lines, width) for side in (places[:-1] + 1, places[1:]))
-        if (
-            np.count_nonzero(separator) != lines * (width - 1)
-            or (codes[starts[:, 0]] == _HASH).any()
-        ):
+        if np.count_nonzero(separator) != lines * (width - 1):
             return None
-        return cls(data, starts, ends)
+        # Looking for one byte is ten times as fast as looking for two.
+        if b"#" in data and b"\n#" in data:
+            return None
+        words = np.ndarray(len(data) - 7, np.dtype("<u8"), data, strides=(1,))
+        return cls(data, width, blanks, words)
 
-    @cached_property
-    def codes(self) -> NDArray[np.uint8]:
-        return np.frombuffer(self.data, np.uint8)
+    def field(self, number: int) -> tuple[Ints, Ints]:
+        """Return where a field of each line starts, and its length."""
+        starts = self.blanks[number : -1 : self.width] + 1
+        return starts, self.blanks[number + 1 :: self.width] - starts
 
-    @cached_property
-    def words(self) -> Words:
-        """The eight bytes from each place on; the first byte is the lowest."""
-        return np.ndarray(len(self.data) - 7, np.dtype("<u8"), self.data, strides=(1,))
-
-    def where(self, mask: Mask) -> _Lines:
-        """Return the marked lines."""
-        return _Lines(self.data, self.starts[mask], self.ends[mask])
-
-    def texts(self, field: int, rows: Ints) -> list[bytes]:
+    def texts(self, number: int, rows: Ints) -> list[bytes]:
         """Return a field of some lines."""
-        places = zip(
-            self.starts[rows, field].tolist(), self.ends[rows, field].tolist(), strict=True
-        )
-        return [self.data[start:end] for start, end in places]
+        starts = self.blanks[rows * self.width + number] + 1
+        ends = self.blanks[rows * self.width + number + 1]
+        both = zip(starts.tolist(), ends.tolist(), strict=True)
+        return [self.data[start:end] for start, end in both]
 
-    def words_of(self, field: int, rows: Ints | slice = slice(None)) -> list[Words] | None:
+    def words_of(self, number: int) -> list[Words] | None:
         """Return a field as columns of words, equal where texts are; None for very long ones."""
-        starts = self.starts[rows, field]
-        lengths = self.ends[rows, field] - starts
+        starts, lengths = self.field(number)
         longest = int(lengths.max(initial=0))
         if longest > _LONGEST_ID:
             return None
@@ -124,19 +122,14 @@ class _Lines:
         for at in range(0, longest, 8):
             read = self.words[np.minimum(starts + at, len(self.words) - 1)]
             # What follows the field is shifted out; a shift by 64 leaves nothing.
-            beyond = _bits(8 - np.clip(lengths - at, 0, 8))
+            beyond = (8 - np.clip(lengths - at, 0, 8) << 3).view(np.uint64)
             words.append(read << beyond >> beyond)
         return words
 
 
-def _bits(count: Ints) -> Words:
-    """Return the number of bits in so many bytes."""
-    return (count << 3).view(np.uint64)
-
-
-def _hash(words: Sequence[Words], n: int) -> Words:
-    """Return a hash of n texts; those of up to eight bytes have different ones."""
-    value = np.zeros(n, np.uint64)
+def _hash(words: Sequence[Words]) -> Words:
+    """Return a hash of each text; those of up to eight bytes have different ones."""
+    value = np.zeros_like(words[0])
     for at, word in enumerate(words):
         # A text has the same hash among longer ones: a word of nothing adds nothing.
         part = word * (_SPREAD + 2 * at)
@@ -145,28 +138,19 @@ def _hash(words: Sequence[Words], n: int) -> Words:
     return value
 
 
-def _pairs(hashes: Words, codes: Ints) -> Words:
-    """Return a hash of each item together with the number of its query."""
-    return _hash([hashes, codes.view(np.uint64)], len(codes))
+def _digits(words: Words, count: Ints) -> tuple[Words, Words]:
+    """Return the number that the first ``count`` bytes of each word spell, 1 to 8 of them.
 
-
-def _digits(words: Words, count: Ints) -> tuple[Words, Mask]:
-    """Return the number that the first ``count`` bytes of each word spell, and where none is."""
+    Then a word that is not 0 where some byte is no digit.
+    """
     # The digits end in the highest byte, and zeros lead them.
-    digits = (words ^ (0x30 * _EACH)) << _bits(8 - count)
+    digits = (words ^ (0x30 * _EACH)) << (8 - count << 3).view(np.uint64)
     wrong = ((digits + 0x76 * _EACH) | digits) & (0x80 * _EACH)
     # Pairs of digits, then pairs of these, then both halves.
     digits = digits * 10 + (digits >> 8)
     low, high = digits & 0xFF000000FF, (digits >> 16) & 0xFF000000FF
-    number = (low * (1_000_000 << 32 | 100) + high * (10_000 << 32 | 1)) >> 32
-    return number, (wrong != 0) | (count > 8) | (count < 1)
-
-
-def _whole_numbers(lines: _Lines, field: int) -> Ints | None:
-    """Return a field of one to eight digits."""
-    starts = lines.starts[:, field]
-    numbers, wrong = _digits(lines.words[starts], lines.ends[:, field] - starts)
-    return None if wrong.any() else numbers.view(np.int64)
+    number = low * (1_000_000 << 32 | 100) + high * (10_000 << 32 | 1)
+    return (number >> 32).view(np.uint64), wrong.view(np.uint64)
 
 
 def _decimals(lines: _Lines, field: int) -> Values | None:
@@ -174,34 +158,41 @@ def _decimals(lines: _Lines, field: int) -> Values | None:
 
     A number of few digits is one whole number divided by a power of ten, and so rounded once.
     """
-    starts, ends = lines.starts[:, field], lines.ends[:, field]
-    negative = lines.codes[starts] == _MINUS
-    starts = starts + negative
-    words, lengths = lines.words[starts], ends - starts
+    starts, lengths = lines.field(field)
+    words = lines.words[starts]
+    negative = (words & 0xFF) == _MINUS
+    if negative.any():
+        starts, lengths = starts + negative, lengths - negative
+        words = lines.words[starts]
+    # The lowest bit of those that mark a dot, and the number of bytes below it.
     other = words ^ (_DOT * _EACH)
     dots = (other - _EACH) & ~other & (0x80 * _EACH)
-    # The bytes below the first dot.
     dot = (np.bitwise_count((dots & -dots) - 1) >> 3).astype(np.int64)
     whole = np.minimum(dot, lengths)
-    places = np.maximum(lengths - dot - 1, 0)
     number, wrong = _digits(words, whole)
-    after = starts + whole + 1
-    far = np.maximum(places - 8, 0)
-    part, odd = _digits(lines.words[after + far], places - far)
-    fraction = part.astype(np.float64)
-    if far.any():
-        part, odd_too = _digits(lines.words[after], far)
-        fraction += part.astype(np.float64) * 1e8
-        odd |= odd_too & (far > 0)
-    wrong |= (odd & (lengths > whole)) | (places > 16) | ((dot > 7) & (lengths > 8))
-    scale = _POWERS[np.minimum(places, 16)]
-    value = number.astype(np.float64) * scale + np.where(places > 0, fraction, 0.0)
-    wrong |= value >= _EXACT
-    value /= scale
-    if negative.any():
-        value = np.where(negative, -value, value)
-    if wrong.any():
-        rows = np.flatnonzero(wrong)
+    odd = (whole < 1) | ((dot > 7) & (lengths > 8))
+    value = number.astype(np.float64)
+    # A number without a dot has -1 places.
+    places = lengths - whole - 1
+    most = int(places.max())
+    if most > 0:
+        fraction, far = starts + whole + 1, 0
+        if most > 8:
+            odd |= places > _MOST_PLACES
+            places = np.minimum(places, _MOST_PLACES)
+            far = np.maximum(places - 8, 0)
+            number, wrong_digits = _digits(lines.words[fraction], far)
+            value = value * _POWERS[far] + number
+            wrong |= wrong_digits
+        number, wrong_digits = _digits(lines.words[fraction + far], places - far)
+        near = np.maximum(places - far, 0)
+        value = value * _POWERS[near] + number
+        wrong |= wrong_digits
+        odd |= value >= _EXACT
+        value /= _POWERS[near + far]
+    np.negative(value, out=value, where=negative)
+    rows = np.flatnonzero(odd | (wrong != 0))
+    if len(rows):
         numbers = _numbers(lines.texts(field, rows))
         if numbers is None:
             return None
@@ -222,49 +213,14 @@ def _numbers(texts: Sequence[bytes]) -> list[float] | None:
 
 @dataclass(frozen=True, eq=False)
 class PlainGold:
-    """The judgments of a plain file, prepared; ``items`` are their ids."""
+    """The judgments of a plain file, prepared; ``items`` are their ids.
+
+    ``pairs`` are hashes of each item together with the number of its query.
+    """
 
     prepared: Prepared
     items: list[bytes]
-
-    @cached_property
-    def hashes(self) -> Words:
-        """A hash of each judged item."""
-        lines = _Lines.of(b"\n".join(self.items), 1)
-        words = None if lines is None else lines.words_of(0)
-        # Ids too long to be compared here occur in no run that is.
-        return (
-            np.zeros(len(self.items), np.uint64) if words is None else _hash(words, len(self.items))
-        )
-
-    @cached_property
-    def likely(self) -> Mask:
-        """The leading bits of the hashes, so that most hits are passed over: 1/32 full or less."""
-        bits = max(12, (16 * len(self.items)).bit_length() + 1)
-        likely = np.zeros(1 << bits, dtype=bool)
-        likely[self.hashes >> (64 - bits)] = True
-        return likely
-
-    @cached_property
-    def pairs(self) -> tuple[Words, Ints]:
-        """Hashes of queries with their judged items, ascending, and the judgment of each."""
-        codes = np.repeat(np.arange(len(self.prepared.query_ids)), np.diff(self.prepared.first))
-        pairs = _pairs(self.hashes, codes)
-        order = np.argsort(pairs)
-        return pairs[order], order
-
-    def judged(self, hashes: Words, codes: Ints, owner: Ints) -> tuple[Ints, Ints]:
-        """Return which hits look judged, and the judgment of each.
-
-        ``owner`` gives the place of a hit's query among ``codes``.
-        """
-        bits = len(self.likely).bit_length() - 1
-        rows = np.flatnonzero(self.likely[hashes >> (64 - bits)])
-        pairs, judgments = self.pairs
-        wanted = _pairs(hashes[rows], codes[owner[rows]])
-        at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-        match = pairs[at] == wanted
-        return rows[match], judgments[at[match]]
+    pairs: Words
 
 
 def read_plain_gold(path: str | os.PathLike[str], conventions: Conventions) -> PlainGold | None:
@@ -273,29 +229,29 @@ def read_plain_gold(path: str | os.PathLike[str], conventions: Conventions) -> P
     read = plain_gold(os.fspath(path), MOST_BYTES)
     if conventions.level != "item" or not whole_lists or read is None:
         return None
-    data, source = read[0].removeprefix(BYTE_ORDER_MARK), read[1]
-    if _Lines.of(data, 4) is None:
+    data, source = read
+    lines = _Lines.of(data, 4)
+    words, grades = (None, None) if lines is None else (lines.words_of(2), _decimals(lines, 3))
+    if words is None or grades is None or np.abs(grades).max() > HIGHEST_GRADE:
+        return None
+    if conventions.whole_grades and (grades % 1).any():
         return None
     fields = data.split()
-    queries, items, grades = fields[0::4], fields[2::4], _numbers(fields[3::4])
-    if grades is None or max(map(abs, grades)) > HIGHEST_GRADE:
-        return None
-    if conventions.whole_grades and any(grade % 1 for grade in grades):
-        return None
+    queries, items = fields[0::4], fields[2::4]
     # A pair that is judged twice, or ids that are spans of characters.
     if len(set(zip(queries, items, strict=True))) < len(items) or all(map(_SPAN.search, items)):
         return None
     codes = {query: code for code, query in enumerate(dict.fromkeys(queries))}
     # The best grade first, equal ones by id.
-    rows = sorted(zip(map(codes.__getitem__, queries), map(neg, grades), items, strict=True))
-    items = [item for _, _, item in rows]
+    code_of = np.array([codes[query] for query in queries])
+    order = np.lexsort((*(word.byteswap() for word in reversed(words)), -grades, code_of))
+    items = [items[row] for row in order.tolist()]
     query_ids = tuple(query.decode() for query in codes)
-    counts = np.bincount([code for code, _, _ in rows])
     prepared = Prepared(
         query_ids=query_ids,
         item_ids=tuple(item.decode() for item in items),
-        grade=-np.array([grade for _, grade, _ in rows]),
-        first=np.concatenate(([0], np.cumsum(counts))),
+        grade=grades[order],
+        first=np.concatenate(([0], np.cumsum(np.bincount(code_of)))),
         own_k=np.full(len(query_ids), conventions.k),
         no_answer=np.zeros(len(query_ids), dtype=bool),
         as_of=(),
@@ -306,7 +262,8 @@ def read_plain_gold(path: str | os.PathLike[str], conventions: Conventions) -> P
         conventions=conventions,
         source=source,
     )
-    return PlainGold(prepared, items)
+    pairs = _hash([_hash(words), code_of.view(np.uint64)])
+    return PlainGold(prepared, items, pairs[order])
 
 
 def score_plain(
@@ -317,6 +274,8 @@ def score_plain(
         return None
     parts: list[_Part] = []
     known: set[str] = set()
+    # Freeing this tells the C library to keep freed memory; else it asks for more all the time.
+    np.empty(_KEPT_BYTES, np.uint8)
     with run.source.unchanged():
         chunks = _of_whole_queries(run.chunks(_CHUNK_BYTES))
         for parsed in parse_ahead(chunks, partial(_rank, gold=gold, order=run.order)):
@@ -336,32 +295,29 @@ def score_plain(
 
 
 def _of_whole_queries(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file so that a query's lines stay together, if they are in the file."""
-    waiting = b""
+    """Yield the lines of a file; the last query of a chunk waits for the next one's lines."""
+    lines = b""
     for chunk in chunks:
-        lines = waiting + chunk
-        end = _last_query(lines) if len(lines) < _LONGEST_QUERY else len(lines)
-        waiting = lines[end:]
+        lines += chunk
+        last = lines.rfind(b"\n", 0, len(lines) - 1) + 1
+        query = _FIRST_FIELD.match(lines, last)
+        if query is None or len(lines) > _LONGEST_QUERY:
+            yield lines
+            lines = b""
+            continue
+        # Where the last query begins, if its lines follow each other.
+        low, end = 0, last
+        while low < end:
+            middle = lines.rfind(b"\n", low, (low + end) // 2) + 1 or low
+            if lines.startswith(query[0], middle):
+                end = middle
+            else:
+                low = lines.find(b"\n", middle) + 1
         if end:
             yield lines[:end]
-    if waiting:
-        yield waiting
-
-
-def _last_query(lines: bytes) -> int:
-    """Return where the lines of the last query begin, if they follow each other."""
-    end = lines.rfind(b"\n", 0, len(lines) - 1) + 1
-    query = _FIRST_FIELD.match(lines, end)
-    if query is None:
-        return 0
-    low = 0
-    while low < end:
-        middle = lines.rfind(b"\n", low, (low + end) // 2) + 1 or low
-        if lines.startswith(query[0], middle):
-            end = middle
-        else:
-            low = lines.find(b"\n", middle) + 1
-    return end
+            lines = lines[end:]
+    if lines:
+        yield lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,6 +348,9 @@ class _Hits:
     codes: Ints
     lengths: Ints
     lines: _Lines
+    rows: Ints
+    """The line of each hit; those of some queries may be left out."""
+    items: list[Words]
     scores: Values
     ranks: Ints
 
@@ -399,31 +358,37 @@ class _Hits:
     def of(cls, chunk: bytes, gold: PlainGold) -> _Hits | None:
         """Parse the lines of a run."""
         lines = _Lines.of(chunk, 6)
-        queries = None if lines is None else lines.words_of(0)
-        if lines is None or queries is None:
+        if lines is None:
             return None
-        scores, ranks = _decimals(lines, 4), _whole_numbers(lines, 3)
-        if scores is None or ranks is None:
+        queries, items = lines.words_of(0), lines.words_of(2)
+        scores, (starts, digits) = _decimals(lines, 4), lines.field(3)
+        if queries is None or items is None or scores is None or digits.max() > 8:
             return None
-        is_first = np.ones(len(scores), dtype=bool)
-        is_first[1:] = np.any([word[1:] != word[:-1] for word in queries], axis=0)
-        starts = np.flatnonzero(is_first)
-        lengths = np.diff(starts, append=len(scores))
-        query_ids = [query.decode() for query in lines.texts(0, starts)]
-        numbers = gold.prepared.numbers
-        codes = np.array([numbers.get(query_id, -1) for query_id in query_ids], dtype=np.int64)
+        numbers, wrong = _digits(lines.words[starts], digits)
+        if wrong.any():
+            return None
+        ranks = numbers.view(np.int64)
+        changes = np.zeros(len(scores) + 1, dtype=bool)
+        changes[[0, -1]] = True
+        for word in queries:
+            changes[1:-1] |= word[1:] != word[:-1]
+        starts = np.flatnonzero(changes)
+        lengths = starts[1:] - starts[:-1]
+        query_ids = [query.decode() for query in lines.texts(0, starts[:-1])]
+        of_gold = gold.prepared.numbers
+        codes = np.array([of_gold.get(query_id, -1) for query_id in query_ids], dtype=np.int64)
+        rows = np.arange(len(scores))
         if (codes < 0).any():
-            known = np.repeat(codes >= 0, lengths)
-            lines, scores, ranks = lines.where(known), scores[known], ranks[known]
+            rows = np.flatnonzero(np.repeat(codes >= 0, lengths))
+            items, scores, ranks = [word[rows] for word in items], scores[rows], ranks[rows]
             codes, lengths = codes[codes >= 0], lengths[codes >= 0]
-        return cls(query_ids, codes, lengths, lines, scores, ranks)
+        return cls(query_ids, codes, lengths, lines, rows, items, scores, ranks)
 
 
 def _rank(chunk: bytes, gold: PlainGold, order: Order) -> _Part | None:
     """Rank the hits of whole queries and find those that are judged, as ``measure.rank`` does."""
     hits = _Hits.of(chunk, gold)
-    items = None if hits is None else hits.lines.words_of(2)
-    if hits is None or items is None or len(set(hits.query_ids)) < len(hits.query_ids):
+    if hits is None or len(set(hits.query_ids)) < len(hits.query_ids):
         return None
     conventions = gold.prepared.conventions
     by_rank = (conventions.order or order) == "rank"
@@ -433,32 +398,46 @@ def _rank(chunk: bytes, gold: PlainGold, order: Order) -> _Part | None:
             keys = keys.astype(np.float32)
     starts = np.cumsum(hits.lengths) - hits.lengths
     owner = np.repeat(np.arange(len(hits.codes)), hits.lengths)
-    rows = None
+    # In what order the hits are taken: as they are, or sorted.
+    order_of: Ints | slice = slice(None)
     if inside(keys[1:] > keys[:-1], starts).any():
-        rows = np.lexsort((-keys, owner))
-        keys = keys[rows]
-    other = _at(hits.scores if by_rank else -hits.ranks, rows)
+        order_of = np.lexsort((-keys, owner))
+        keys = keys[order_of]
+    other = (hits.scores if by_rank else -hits.ranks)[order_of]
     # The other order agrees for certain where it never rises; else the careful path counts.
     if inside(other[1:] > other[:-1], starts).any():
         return None
     tied = np.flatnonzero(inside(keys[1:] == keys[:-1], starts))
     if len(tied) and conventions.ties != "given":
-        rows = _ties_by_id(rows, tied, items, descending=conventions.ties == "id-desc")
-    hashes = _at(_hash(items, len(owner)), rows)
-    pairs = np.sort(_pairs(hashes, owner))
-    if (pairs[1:] == pairs[:-1]).any():
+        order_of = np.arange(len(keys))[order_of]
+        _sort_ties(order_of, tied, hits.items, descending=conventions.ties == "id-desc")
+    # A hash of each item together with its query.
+    pairs = _hash([_hash(hits.items), hits.codes[owner].view(np.uint64)])[order_of]
+    ordered = np.sort(pairs)
+    if (ordered[1:] == ordered[:-1]).any():
         # An item twice, most likely.
         return None
-    places, judgment = gold.judged(hashes, hits.codes, owner)
-    texts = hits.lines.texts(2, places if rows is None else rows[places])
-    if texts != [gold.items[row] for row in judgment.tolist()]:
+    first = gold.prepared.first
+    ranges = [np.arange(first[code], first[code + 1]) for code in hits.codes.tolist()]
+    judgments = np.concatenate([np.empty(0, dtype=np.int64), *ranges])
+    judgments = judgments[np.argsort(gold.pairs[judgments])]
+    judged = gold.pairs[judgments]
+    # Most hits are passed over by looking at some bits of their hashes.
+    likely = np.zeros(1 << 16, dtype=bool)
+    likely[judged >> 48] = True
+    places = np.flatnonzero(likely[(pairs >> 48).view(np.int64)])
+    at = np.minimum(np.searchsorted(judged, pairs[places]), len(judged) - 1)
+    match = judged[at] == pairs[places]
+    places, judgment = places[match], judgments[at[match]]
+    items = hits.lines.texts(2, hits.rows[order_of][places])
+    if items != [gold.items[row] for row in judgment.tolist()]:
         return None
     query = owner[places]
     rank = places - starts[query] + 1
     ties, none = None, np.empty(0, dtype=np.int64)
     if len(tied):
-        judged = Entries(len(hits.codes), query, rank, gold.prepared.grade[judgment])
-        ties = Ties.of(tied, starts, judged, places, none, None)
+        entries = Entries(len(hits.codes), query, rank, gold.prepared.grade[judgment])
+        ties = Ties.of(tied, starts, entries, places, none, None)
     return _Part(
         query_ids=hits.query_ids,
         codes=hits.codes,
@@ -466,20 +445,14 @@ def _rank(chunk: bytes, gold: PlainGold, order: Order) -> _Part | None:
         query=query,
         rank=rank,
         judgment=judgment,
-        score=_at(hits.scores, rows)[places],
+        score=hits.scores[order_of][places],
         tie_start=rank if ties is None else ties.start,
         tie_size=np.ones_like(rank) if ties is None else ties.size,
     )
 
 
-def _at(values: NDArray[Any], rows: Ints | None) -> NDArray[Any]:
-    """Return the values at the rows, or all as they are."""
-    return values if rows is None else values[rows]
-
-
-def _ties_by_id(rows: Ints | None, tied: Ints, items: Sequence[Words], *, descending: bool) -> Ints:
-    """Return the rows with each group of ties ordered by id."""
-    rows = np.arange(len(items[0])) if rows is None else rows
+def _sort_ties(rows: Ints, tied: Ints, items: Sequence[Words], *, descending: bool) -> None:
+    """Order each group of ties by id, in place."""
     is_next = np.zeros(len(rows), dtype=bool)
     is_next[tied + 1] = True
     in_group = is_next.copy()
@@ -490,7 +463,6 @@ def _ties_by_id(rows: Ints | None, tied: Ints, items: Sequence[Words], *, descen
     keys = [~word for word in words] if descending else words
     order = np.lexsort((*reversed(keys), np.cumsum(~is_next)[places]))
     rows[places] = rows[places][order]
-    return rows
 
 
 def _joined(parts: Sequence[_Part], gold: PlainGold) -> Block:

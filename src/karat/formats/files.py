@@ -177,13 +177,6 @@ class Input:
         if last := b"".join(remaining):
             yield last
 
-    def plain(self, most: int) -> bytes | None:
-        """Return the bytes of a file that is not packed, and no larger than ``most``; else None."""
-        if self.path is None or not self.path.is_file() or self.path.stat().st_size > most:
-            return None
-        data = self.path.read_bytes()
-        return None if data.startswith((_GZIP, _ZSTD)) else data
-
     def text(self) -> str:
         """Return the whole file as text; raise InputError beyond the limit for documents."""
         return decode(_join(self._pieces(_CHUNK_BYTES), self.name), self)

@@ -59,8 +59,10 @@ def plain_gold(path: str | Path, most: int) -> tuple[bytes, Source] | None:
         # A pipe can be read only once, and the careful path will.
         return None
     with _opened(path, "gold", None, None) as (file, form):
-        data = file.plain(most) if form.name == "trec" else None
-        return None if data is None else (data, file.source)
+        if form.name != "trec" or Path(path).stat().st_size > most:
+            return None
+        data = b"".join(file.chunks())
+        return None if len(data) > most else (data, file.source)
 
 
 def read_run(
