@@ -177,6 +177,11 @@ class Report(Result):
 
     def results(self) -> dict[str, Any]:
         """Return the document without its inputs, whose digests read every file once more."""
+        return dict(self._results)
+
+    @cached_property
+    def _results(self) -> dict[str, Any]:
+        """The parts of the document, made once for all forms."""
         conventions = [system.scores.conventions.document() for system in self.systems]
         # What systems may differ in, such as what ranks each run.
         first = conventions[0]
@@ -280,6 +285,11 @@ class Report(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole document, with the digest of every input."""
+        return {**self._results, "inputs": dict(self._inputs)}
+
+    @cached_property
+    def _inputs(self) -> dict[str, Any]:
+        """The names and digests of all inputs: each file is read once for all forms."""
         inputs: dict[str, Any] = {
             "gold": input_of(self.gold),
             "runs": [input_of(system.scores.source) for system in self.systems],
@@ -299,7 +309,7 @@ class Report(Result):
         for name in ("config_digest", "dataset_version", "code_version"):
             if getattr(self, name) is not None:
                 inputs[name] = getattr(self, name)
-        return {**self.results(), "inputs": inputs}
+        return inputs
 
     def to_frame(self) -> pl.DataFrame:
         """Return one row per system and query, one column per measure; null if not measured."""
