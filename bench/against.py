@@ -37,7 +37,7 @@ def sources(revision: str, folder: Path) -> Path:
 
 
 def samples_of(contender: Contender, trees: list[Path], rounds: int) -> list[list[Sample]]:
-    """The samples of each tree; the first turn does not count."""
+    """Return the samples of each tree, without the first turn."""
     samples: list[list[Sample]] = [[] for _ in trees]
     for turn in range(-1, rounds):
         pairs = list(zip(trees, samples, strict=True))

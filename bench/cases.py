@@ -1,4 +1,4 @@
-"""The cases: which files, who races on them, and what is asked of karat."""
+"""The cases: their files, the tools that run on them, and the targets for karat."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ from results import Section, Target
 
 @dataclass(frozen=True)
 class Data:
-    """The generated files; kept in a folder named after the generator's own digest."""
+    """The generated files, in a folder named after the generator's digest."""
 
     scale: int
 
@@ -42,7 +42,7 @@ class Data:
         return HERE / "data" / digest[:8]
 
     def folder(self, queries: int, hits: int, kind: str = "trec") -> Path:
-        """The files of a kind; a collection has so many items and queries."""
+        """Return the files of a kind, for a collection with these numbers of items and queries."""
         queries = max(queries // self.scale, 1)
         own = f"-{kind}" if kind in ("runs", "collection") else ""
         folder = self.home / f"{queries}x{hits}{own}"
@@ -56,7 +56,7 @@ class Data:
         return folder
 
     def recipe(self) -> Path:
-        """The karat.yaml of the recipe rag, as today's karat writes it."""
+        """Return the karat.yaml of the recipe rag, as this karat writes it."""
         folder = self.home / "rag"
         shutil.rmtree(folder, ignore_errors=True)
         once([KARAT, "init", "rag", str(folder)])
@@ -65,7 +65,7 @@ class Data:
 
 @dataclass
 class Race:
-    """Whole processes on the same files, and the targets that hold once they ran."""
+    """Run whole processes on the same files and check their targets."""
 
     title: str
     contenders: list[Contender]
@@ -228,7 +228,7 @@ def huge(data: Data) -> Race:
 
 
 def start(data: Data) -> Section:
-    """What starting costs: the processor's time of --help, and what an import loads."""
+    """Measure start-up: the CPU time of --help, and the modules an import loads."""
     shown, imported = karat("`karat --help`", 11, "--help"), python("import karat")
     contenders = [shown, imported, python("pass")]
     section = compared("start: what it costs to begin", contenders)
@@ -256,7 +256,7 @@ def python(code: str) -> Contender:
 
 
 def memory(data: Data) -> Section:
-    """Dicts in, means out, in one process: no file is read within the time taken."""
+    """Time dicts to means in one process, without reading files."""
     header = ("", "karat: best s", "median s", "pytrec_eval: best s", "median s", "× pytrec_eval")
     section = Section("memory: from a dict of dicts", header, [])
     print(section.title, file=sys.stderr)
@@ -285,7 +285,7 @@ def memory(data: Data) -> Section:
 
 
 def decide(data: Data) -> Section:
-    """All pairs of 20 systems, and the intervals of ten measures: computing only, no reading."""
+    """Time all pairs of 20 systems and the intervals of ten measures, without reading files."""
     folder = data.folder(1_000, 100, "runs")
     files = [str(folder / "qrels.txt"), *map(str, sorted(folder.glob("r*.trec")))]
     tools = []
@@ -312,14 +312,14 @@ def decide(data: Data) -> Section:
 
 
 def loaded(code: str) -> set[str]:
-    """The packages outside the standard library that some code loads."""
+    """Return the packages outside the standard library that some code loads."""
     tops = "{name.partition('.')[0] for name in sys.modules}"
     output = once([sys.executable, "-c", f"import sys; {code}\nprint(*{tops})"]).output
     return {name for name in output.split() if name not in sys.stdlib_module_names}
 
 
 def extras() -> set[str]:
-    """The modules of all that only karat's extras ask for."""
+    """Return the modules that only karat's extras require."""
     asked = [spec for spec in requires("karat") or [] if "extra ==" in spec]
     wanted = {project(spec) for spec in asked} | {"scipy"}
     owners = packages_distributions().items()
@@ -327,7 +327,7 @@ def extras() -> set[str]:
 
 
 def project(spec: str) -> str:
-    """The name in a requirement, in its normal spelling."""
+    """Return the normalised name in a requirement."""
     return re.split(r"[^\w.-]", spec)[0].lower().replace("_", "-").replace(".", "-")
 
 
@@ -340,7 +340,7 @@ COMPUTED: dict[str, Callable[[Data], Section]] = {
 
 
 def warm(data: Data) -> None:
-    """Whatever is compiled at a first call in an environment is compiled before the race."""
+    """Compile before the race whatever an environment compiles at its first call."""
     folder = data.folder(50 * data.scale, 1_000)
     print("warming up", file=sys.stderr)
     files = (folder / "qrels.txt", [folder / "run.trec"], 1)

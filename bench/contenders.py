@@ -1,4 +1,4 @@
-"""Who races: karat's command line, the bare scan, the peers; and whether they agree."""
+"""The compared tools: karat's command line, the bare scan, the peers; checks that they agree."""
 
 import functools
 import json
@@ -38,7 +38,7 @@ def karat(name: str, rounds: int, *words: object, exit_codes: Sequence[int] = (0
 def karat_eval(
     qrels: Path, runs: Iterable[Path], rounds: int, name: str = "karat", *more: object
 ) -> Contender:
-    """karat eval of ten measures on files; with intervals, which no peer computes."""
+    """karat eval of ten measures on files, with intervals, which no peer computes."""
     measures = [word for measure in MEASURES for word in ("-m", measure)]
     contender = karat(name, rounds, "eval", *runs, "--gold", qrels, *measures, *more)
     contender.means = _karat_means
@@ -73,7 +73,7 @@ def trec_eval(qrels: Path, run: Path, rounds: int) -> Contender:
 
 @functools.cache
 def trec_eval_program() -> str | None:
-    """The program that TREC_EVAL names, or one built with -O3 from the folder that it names."""
+    """Return the program in TREC_EVAL, or one built with -O3 from that folder."""
     place = os.environ.get("TREC_EVAL")
     if not place:
         return shutil.which("trec_eval")
@@ -100,13 +100,13 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def _karat_means(contender: Contender) -> Means:
-    """Ask karat once more, for JSON."""
+    """Return karat's means from another run, as JSON."""
     systems = json.loads(once([*contender.command, "--json"]).output)["systems"]
     return [numbers({m: s["measures"][m]["mean"] for m in MEASURES}) for s in systems]
 
 
 def numbers(means: dict[str, float | None]) -> dict[str, float]:
-    """Not a number where karat has none, as for R@1000 of lists that were cut at 100."""
+    """Return NaN where karat has no value, as for R@1000 of lists that were cut at 100."""
     return {m: math.nan if value is None else value for m, value in means.items()}
 
 
@@ -122,13 +122,13 @@ def _trec_eval_means(contender: Contender) -> Means:
 
 
 def difference(ours: Means, theirs: Means) -> float:
-    """The largest difference of a mean, among those that both have."""
+    """Return the largest difference among the means that both have."""
     pairs = [(a[m], b[m]) for a, b in zip(ours, theirs, strict=True) for m in MEASURES]
     return max(abs(a - b) for a, b in pairs if math.isfinite(a) and math.isfinite(b))
 
 
 def compared(title: str, contenders: list[Contender], *, same_data: bool = True) -> Section:
-    """Race and fill a table; a race between different answers is none, so it stops at one."""
+    """Run the race and fill a table; stop if the answers differ."""
     print(title, file=sys.stderr)
     race(contenders)
     base, ours, rows = contenders[0], None, []
@@ -161,6 +161,6 @@ def _gap(title: str, contender: Contender, ours: Means | None, theirs: Means) ->
 
 
 def ratio(above: Contender, below: Contender, what: str = "cpu") -> float | str:
-    """The ratio of medians, or why there is none; ``what`` is ``cpu`` or ``median`` (of wall)."""
+    """Return the ratio of medians, or why there is none; ``what``: ``cpu`` or ``median`` (wall)."""
     problem = above.problem or below.problem
     return problem or getattr(above, what) / getattr(below, what)

@@ -1,4 +1,4 @@
-"""All pairs of many runs: deciding.py TOOL QRELS RUN... prints the seconds that comparing takes.
+"""Compare all pairs of many runs: deciding.py TOOL QRELS RUN... prints the seconds it takes.
 
 Reading and scoring are done before the clock starts, for both; ranx compiles in a first,
 shorter comparison. karat permutes 10,000 times and adds intervals, ranx permutes 1,000 times.

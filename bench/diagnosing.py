@@ -1,4 +1,4 @@
-"""Times the commands that say what to fix next and writes bench/DIAGNOSING.md.
+"""Time the diagnostic commands and write bench/DIAGNOSING.md.
 
     python bench/diagnosing.py       about two minutes on a quiet machine
 
@@ -40,7 +40,7 @@ def sweep(data: Data) -> Section:
 
 
 def classes(data: Data) -> Section:
-    """The time of classifying alone, in this process, once a run is scored."""
+    """Return the time of classifying alone, in this process, once a run is scored."""
     from karat.analysis.failures import classify
     from karat.evaluation.stages import KEEP, Thresholds, score_stages
     from karat.formats.readers import read_gold, scan_run

@@ -1,4 +1,4 @@
-"""Writes the benchmark's files: seeded, so that everyone races on the same data.
+"""Write the benchmark's files, seeded so that all tools get the same data.
 
     python bench/generate.py FOLDER KIND QUERIES HITS [--seed N]
 
@@ -107,7 +107,7 @@ def write_parquet(folder: Path) -> None:
 
 
 def write_jsonl(folder: Path) -> None:
-    """A run log: one line a query, its hits under ``topk``."""
+    """Write a run log: one line per query, its hits under ``topk``."""
     frame = read_trec(folder / "run.trec")
     with (folder / "run.jsonl").open("w") as file:
         for (name,), rows in frame.group_by("query_id", maintain_order=True):

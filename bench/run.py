@@ -1,4 +1,4 @@
-"""Races karat against its peers and writes bench/RESULTS.md.
+"""Compare karat's speed with its peers and write bench/RESULTS.md.
 
     python bench/run.py              everything, about fifteen minutes, 4 GB of disk for a while
     python bench/run.py --quick      without the file of 70 million rows

@@ -1,4 +1,4 @@
-"""Times karat serve over a store of 1,000 evaluations and writes bench/SERVING.md.
+"""Time karat serve over a store of 1,000 evaluations and write bench/SERVING.md.
 
     python bench/serving.py          about a minute on a quiet machine
 
@@ -33,7 +33,7 @@ READY = re.compile(r"karat serves http://127\.0\.0\.1:(\d+)")
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast answers came, and how long one took."""
+    """The rate of responses, and the time of one."""
 
     name: str
     per_second: float
@@ -42,7 +42,7 @@ class Pace:
 
 
 def store_in(folder: Path) -> str:
-    """A store with so many evaluations of some systems, each a little other than the last."""
+    """Create a store with many evaluations of some systems, each slightly different."""
     from karat.data.tables import Gold, Run
     from karat.evaluation.api import evaluate
     from karat.reports.document import Report
@@ -76,7 +76,7 @@ def store_in(folder: Path) -> str:
 
 @contextmanager
 def served(where: str) -> Iterator[int]:
-    """The port of a server over the store."""
+    """Yield the port of a server over the store."""
     command = [KARAT, "serve", "--store", where, "--port", "0", "--no-token"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -90,7 +90,7 @@ def served(where: str) -> Iterator[int]:
 
 
 async def ask(port: int, addresses: Iterator[str], until: float, times: list[float]) -> None:
-    """One connection: the next request as soon as an answer is there."""
+    """Send requests over one connection, each as soon as the last is answered."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     while time.perf_counter() < until:
         start = time.perf_counter()
@@ -105,7 +105,7 @@ async def ask(port: int, addresses: Iterator[str], until: float, times: list[flo
 
 
 def pace(name: str, port: int, addresses: Iterator[str]) -> Pace:
-    """How fast the server answers; what was asked for once before does not count."""
+    """Measure the server, without the first request for each page."""
 
     async def drive(seconds: float) -> list[float]:
         times: list[float] = []
@@ -123,7 +123,7 @@ def pace(name: str, port: int, addresses: Iterator[str]) -> Pace:
 
 @contextmanager
 def changing(where: str, seconds: float = 1.0) -> Iterator[None]:
-    """Meanwhile somebody tags an evaluation every second."""
+    """Tag an evaluation every second in the background."""
     from karat.store import Store
 
     end = threading.Event()

@@ -1,4 +1,4 @@
-"""Times the page of a report, how it is written and how it answers, and writes bench/SHOWING.md.
+"""Time writing and using the page of a report, and write bench/SHOWING.md.
 
     python bench/showing.py          about three minutes on a quiet machine
 
@@ -23,7 +23,7 @@ OUT = HERE / "SHOWING.md"
 ITEMS, HITS, SYSTEMS = 50_000, 100, ("one", "two")
 MEASURES = ("nDCG@10", "R@10", "R@100", "RR@10", "P@5")
 BROWSER = "chromium-headless-shell"
-# From a letter typed to the frame that shows what it leaves, in milliseconds.
+# From a typed letter to the frame that shows the filtered rows, in milliseconds.
 TYPED = """async letters => {
     const box = document.querySelector('#query-table input[type=search]');
     const times = [];
@@ -51,7 +51,7 @@ PAINTED = """() => performance.getEntriesByType('paint')
 
 
 def folder_of(queries: int) -> Path:
-    """Two runs of so many queries, their gold, segments and a corpus, the same for everyone."""
+    """Write two runs of this many queries, their gold, segments and a corpus."""
     folder = HERE / "data" / f"showing-{queries}"
     if not (folder / "done").exists():
         print(f"generating {folder.name}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Do intervals keep their four promises? Simulated sets of queries whose truth is known.
+"""Check the four properties of intervals on simulated sets of queries with a known truth.
 
 Checks that intervals of means and of differences hold the truth, are monotone, stay inside the
 range and agree with their tests, and how often tests reject where nothing differs. Writes
@@ -43,7 +43,7 @@ SIZES = (20, 50, 200)
 # Simulated sets that share their resamples.
 TOGETHER = 250
 LEVEL = 0.05
-# Tests are simulated more often than their limit allows for, so that luck decides no row.
+# Enough simulations that chance does not decide a row.
 MORE = 5
 
 
@@ -117,7 +117,7 @@ SHAPES: dict[str, Draw] = {
 }
 # The greatest value that any ranking could reach.
 TOPS = {"P@5, one gold": 0.2}
-# 95 % intervals of means hold the truth at least so often.
+# The minimum coverage of 95 % intervals of means.
 LEAST = 0.93
 
 
@@ -136,7 +136,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out: how often the interval lay around, below and above the truth."""
+    """How often the interval was around, below and above the truth."""
 
     case: Case
     held: float
@@ -181,7 +181,7 @@ def simulate(case: Case, simulations: int) -> Outcome:
         falls += int((raised < found).sum())
         parts.append(found)
     low, high = np.concatenate(parts).T
-    # A truth that is itself a possible mean must not be missed by a last bit.
+    # Rounding in the last bit must not count as a miss.
     below, above = np.mean(high < case.mean - 1e-9), np.mean(low > case.mean + 1e-9)
     width = float(np.mean(high - low))
     held = float(1 - below - above)
@@ -213,7 +213,7 @@ class Differing:
 
     @property
     def least(self) -> float | None:
-        """How often the interval has to hold the truth; None where it is only measured."""
+        """The required coverage; None if it is only measured."""
         if self.kind == "null":
             return 0.93
         return 0.90 if self.share * self.n >= 15 - 1e-9 else None
@@ -227,7 +227,7 @@ SIZES_OF_DIFFERENCES = {
 
 @dataclass(frozen=True)
 class DifferenceOutcome:
-    """How often the interval of a difference held the truth, and agreed with p by itself."""
+    """The coverage of the interval of a difference, and how often it agreed with p."""
 
     case: Differing
     held: float
@@ -279,7 +279,7 @@ def simulate_differences(case: Differing, simulations: int) -> DifferenceOutcome
 
 @dataclass(frozen=True)
 class Rejections:
-    """How often a test rejected although nothing differs, and how often it may."""
+    """How often a test rejected although nothing differs, and its limit."""
 
     test: str
     setting: str
@@ -373,7 +373,7 @@ are alike.
 def promises(
     means: list[Outcome], differences: list[DifferenceOutcome]
 ) -> list[tuple[str, str, bool]]:
-    """The four promises: their names, what was simulated, and whether they were kept."""
+    """The four properties: their names, what was simulated, and whether they hold."""
     sets = sum(one.simulations for one in means)
     pairs = sum(one.simulations for one in differences)
     null = [one.held for one in differences if one.case.kind == "null"]

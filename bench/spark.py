@@ -1,4 +1,4 @@
-"""Races `--engine spark` against the local engine on Parquet, at 7 and at 70 million rows.
+"""Compare `--engine spark` with the local engine on Parquet, at 7 and at 70 million rows.
 
     python bench/spark.py [--quick]
 
@@ -32,7 +32,7 @@ START = "from karat.spark.engine import session; session().range(1).count()"
 
 @dataclass
 class Taken:
-    """What one process and all that it started took."""
+    """The time and memory of a process with its children."""
 
     seconds: float
     cpu: float
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def at_size(folder: Path, queries: int) -> dict[str, Taken]:
-    """The best of several runs of each engine, in turns; both must say the same."""
+    """Return the best of several alternating runs of each engine; both must agree."""
     write(folder, queries)
     every: dict[str, list[Taken]] = {"local": [], "spark": []}
     said = {}
@@ -157,7 +157,7 @@ def appended(writer: pq.ParquetWriter | None, path: Path, frame: pl.DataFrame) -
 
 
 def taken(command: list[str]) -> Taken:
-    """Run a process to its end, looking at it and its children as it goes."""
+    """Run a process to its end while sampling it and its children."""
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     watch = Watch(process.pid)
@@ -172,7 +172,7 @@ def taken(command: list[str]) -> Taken:
 
 
 class Watch(threading.Thread):
-    """Looks at a tree of processes twenty times a second."""
+    """Samples a tree of processes twenty times a second."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""Runs the examples of a Markdown page and puts in what they print.
+"""Run the examples of a Markdown page and update their output.
 
 They run in a folder with the files of the small set, or in an empty one where the page itself
 says ``karat init``; ``cd`` leads on from there. ``python docs/examples.py README.md`` refreshes a
@@ -28,7 +28,7 @@ _BLOCK = re.compile(r"(?<=```console\n)(.*?)(?=```)", re.DOTALL)
 
 
 def refreshed(page: str) -> str:
-    """The page with the output of every example that shows one as it is now."""
+    """Return the page with the current output of every example that shows one."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "demo"
         if "\n$ karat init" in page:
@@ -39,19 +39,19 @@ def refreshed(page: str) -> str:
 
 
 def refreshed_in(place: Path, page: str) -> str:
-    """The page with its examples run in a folder that has what they need."""
+    """Return the page with its examples run in a folder that has their inputs."""
     shell = _Shell(place)
     return _BLOCK.sub(lambda block: "".join(_shown(block[0], shell)), page)
 
 
 class _Shell:
-    """The folder that the reader is in."""
+    """The reader's current folder."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
 
     def run(self, command: str) -> str:
-        """What a command prints; ``cd`` prints nothing and stays in force."""
+        """Return what a command prints; ``cd`` prints nothing and persists."""
         if command.startswith("cd "):
             self.place = (self.place / command.removeprefix("cd ").strip()).resolve(strict=True)
             return ""
@@ -70,7 +70,7 @@ def _shown(block: str, shell: _Shell) -> Iterator[str]:
 
 
 def _last_line(lines: list[str]) -> int:
-    """Where a command ends: a backslash leads on to the next line, ``<<END`` to that word."""
+    """Return where a command ends: a backslash continues it, ``<<END`` extends it to that word."""
     until = re.search(r"<<\s*'?(\w+)'?\s*$", lines[0])
     if until is not None:
         return lines.index(until[1])
@@ -78,7 +78,7 @@ def _last_line(lines: list[str]) -> int:
 
 
 def _printed(command: str, place: Path) -> str:
-    """Standard output and error of a command, with karat called here where it can be."""
+    """Return the output and errors of a command; karat runs in this process if possible."""
     first, sign, rest = _split(command)
     words = _plain_words(_filled(first, place))
     if words is None:
@@ -87,25 +87,25 @@ def _printed(command: str, place: Path) -> str:
     said = _Stream() if sign == " | " else out
     code = _called(words, place, out, said)
     if sign == " | ":
-        # What is said beside a pipe is seen before what comes out of its end.
+        # Messages of the first command appear before the output of the pipe.
         return said.text + _spawned(rest, place, out.text)
     return out.text + (_spawned(f"(exit {code}); {rest}", place) if rest else "")
 
 
 def _split(command: str) -> list[str]:
-    """A command and, where there is one, what comes after its pipe or its end."""
+    """Return a command and, if any, what follows its pipe or its end."""
     return [*re.split(r"( \| |; )", command, maxsplit=1), "", ""][:3]
 
 
 def _filled(command: str, place: Path) -> str:
-    """A command of karat with the words that it takes out of files."""
+    """Return a karat command with the words that it reads from files."""
     if not command.startswith("karat "):
         return command
     return re.sub(r"\$\(cat (\w+)\)", lambda name: (place / name[1]).read_text(), command)
 
 
 def _plain_words(command: str) -> list[str] | None:
-    """The words of a command that needs no shell, only karat; else None."""
+    """Return the words of a command that needs only karat and no shell, else None."""
     if not command.startswith("karat ") or any(sign in command for sign in "\\`$*?~\n"):
         return None
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
@@ -113,13 +113,13 @@ def _plain_words(command: str) -> list[str] | None:
     try:
         words = list(lexer)
     except ValueError:
-        # Cut within quotes: what looked like a pipe is none.
+        # Split within quotes, so the bar was not a pipe.
         return None
     return None if any(set(word) <= set("();<>|&") for word in words) else words[1:]
 
 
 class _Stream(io.TextIOWrapper):
-    """A stream that keeps what is written to it, as bytes like those of a process."""
+    """A stream that records what is written to it, as bytes like those of a process."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
@@ -130,7 +130,7 @@ class _Stream(io.TextIOWrapper):
 
 
 def _called(words: list[str], place: Path, out: _Stream, said: _Stream) -> int:
-    """The exit code of karat, called here: a process for each of many commands takes its time."""
+    """Return karat's exit code, called in this process because starting many is slow."""
     before = dict(os.environ)
     try:
         os.environ |= _ENVIRONMENT
@@ -144,7 +144,7 @@ def _called(words: list[str], place: Path, out: _Stream, said: _Stream) -> int:
 
 
 def _spawned(command: str, place: Path, given: str = "") -> str:
-    """Standard output and error of a command in the reader's shell."""
+    """Return the output and errors of a command in the reader's shell."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(  # noqa: S603 - the page is ours
         ["bash", "-o", "pipefail", "-c", command],  # noqa: S607 - the reader's shell
@@ -161,7 +161,7 @@ def _spawned(command: str, place: Path, given: str = "") -> str:
 
 
 def _check(code: int, command: str, printed: str) -> None:
-    """Anything but a result, a verdict or a refusal is broken."""
+    """Refuse an exit code that is not a result, a verdict or a usage error."""
     if code not in (0, 1, 2, 3):
         raise SystemExit(f"{command}: exit code {code}\n{printed}")
 

@@ -1,6 +1,6 @@
-"""Writes docs/reference.md from the commands, the registry of measures and the profiles.
+"""Write docs/reference.md from the commands, the registry of measures and the profiles.
 
-Run ``python docs/generate.py`` after changing any of them; a test fails when it was forgotten.
+Run ``python docs/generate.py`` after changing any of them; a test fails otherwise.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _VARIABLES = {
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [
         _HEAD,
         "## Commands",
@@ -89,7 +89,7 @@ def _command(name: str, command: Any) -> str:
 
 
 def _systems() -> list[str]:
-    """What a system may say: for every kind, and then each kind's own keys."""
+    """Return the keys of a system: those of every kind, then each kind's own."""
     parts = [
         "A system has a `retriever` of one of the kinds below, and keys that any system may have.",
         "### Before and after retrieving, in this order",
@@ -114,7 +114,7 @@ def _systems() -> list[str]:
 
 
 def _nested(forms: Mapping[str, type[BaseModel]]) -> Iterable[str]:
-    """The keys of settings that are mappings themselves."""
+    """Return the keys of settings that are mappings."""
     for key, form in forms.items():
         yield f"Within `{key}`:"
         yield _keys(form)

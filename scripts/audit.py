@@ -1,4 +1,4 @@
-"""Audits what karat depends on: imports, licences, yanked versions, known vulnerabilities.
+"""Audit karat's dependencies: imports, licences, yanked versions, known vulnerabilities.
 
     python scripts/audit.py [--offline]
 
@@ -70,7 +70,7 @@ def _absent(names: list[str]) -> bool:
 
 
 def _answered(title: str, pins: dict[str, str], known: audit_index.Known) -> bool:
-    """Say what was found out and what could not be; True for the latter."""
+    """Print the findings and what could not be checked; return True for the latter."""
     asked = len(pins) - len(known.unknown)
     lines = list(known.faults)
     if not known.faults and asked:
@@ -83,7 +83,7 @@ def _answered(title: str, pins: dict[str, str], known: audit_index.Known) -> boo
 
 
 def _by_reason(unknown: dict[str, str], pins: dict[str, str]) -> dict[str, list[str]]:
-    """Packages by why nothing is known of them; what differs only in the package is one reason."""
+    """Group unchecked packages by reason; reasons that differ only in the package are one."""
     reasons: dict[str, list[str]] = {}
     for name, why in unknown.items():
         same = why.replace(f"{name} ({pins[name]})", "it").replace(pins[name], "this one")

@@ -1,4 +1,4 @@
-"""Are all libraries that karat imports declared, and does each stand behind the right extra?"""
+"""Check that all libraries that karat imports are declared, in the right extra."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NAMES = {
     "vl_convert": "vl-convert-python",
     "yaml": "pyyaml",
 }
-# Python's own, though not yet in the Python that runs this.
+# In the standard library, but not yet of the Python that runs this.
 LATER = {"compression"}
 # Parts that are loaded through one door, which says what is missing; elsewhere an import stands
 # in the function that needs it.
@@ -84,7 +84,7 @@ def look(source: Path = SOURCE) -> tuple[list[Import], list[Offer]]:
 
 
 def _for_types(tree: ast.Module) -> list[ast.stmt]:
-    """What stands under if TYPE_CHECKING, which no run loads."""
+    """Return the imports under TYPE_CHECKING, which never run."""
     checks = [one for one in tree.body if isinstance(one, ast.If)]
     found = [one for one in checks if ast.unparse(one.test).endswith("TYPE_CHECKING")]
     return [one for check in found for one in check.body]
@@ -108,7 +108,7 @@ def _offered(node: ast.AST) -> str | None:
 
 
 def faults(source: Path = SOURCE) -> list[str]:
-    """What is wrong with the imports and with what karat says when a library is missing."""
+    """Return problems of the imports and of the messages about missing libraries."""
     found = [fault for one in look(source)[0] if (fault := _fault(one)) is not None]
     return found + _silent_extras(source)
 
@@ -163,7 +163,7 @@ def _package(library: str) -> str:
 
 
 def _silent_extras(source: Path) -> list[str]:
-    """Extras that no message offers, and messages that offer what there is not."""
+    """Return extras that no message offers, and messages that offer unknown extras."""
     imports, offers = look(source)
     offered = {one.extra for one in offers}
     known = declared.project()["optional-dependencies"]

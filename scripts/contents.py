@@ -1,4 +1,4 @@
-"""What a wheel and an sdist of karat must hold, and what they must not."""
+"""The files that a wheel and an sdist of karat must and must not contain."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ FILES = {
     ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO",
     "README.md", "conftest.py", "pyproject.toml",
 }  # fmt: skip
-# A wheel that outgrows this has something in it that nobody meant to ship.
+# A larger wheel contains something by mistake.
 LARGEST = {"wheel": 3_000_000, "sdist": 5_000_000}
 
 
 def source_files(source: Path = SOURCE) -> set[str]:
-    """Every file of the package; Python's own leavings are none of it."""
+    """Return every file of the package, without Python's caches."""
     return {
         f"karat/{file.relative_to(source).as_posix()}"
         for file in source.rglob("*")
@@ -33,7 +33,7 @@ def source_files(source: Path = SOURCE) -> set[str]:
 
 
 def wheel_faults(wheel: Path, source: Path = SOURCE) -> list[str]:
-    """What is wrong with a wheel: all of the package has to be in it, and nothing else."""
+    """Return the problems of a wheel, which must contain exactly the package."""
     with zipfile.ZipFile(wheel) as packed:
         names = {name for name in packed.namelist() if not name.endswith("/")}
         about = {name for name in names if ".dist-info/" in name}
@@ -52,7 +52,7 @@ def wheel_faults(wheel: Path, source: Path = SOURCE) -> list[str]:
 
 
 def sdist_faults(sdist: Path, source: Path = SOURCE) -> list[str]:
-    """What is wrong with an sdist: it lacks some of the package, or has more than it should."""
+    """Return the missing and unexpected files of an sdist."""
     with tarfile.open(sdist) as packed:
         names = {one.name.partition("/")[2] for one in packed.getmembers() if one.isfile()}
     wanted = {f"src/{name}" for name in source_files(source)} | FILES
@@ -66,7 +66,7 @@ def sdist_faults(sdist: Path, source: Path = SOURCE) -> list[str]:
 
 
 def metadata_faults(metadata: Message) -> list[str]:
-    """Where a wheel says of itself something else than pyproject.toml does."""
+    """Return where a wheel's metadata differ from pyproject.toml."""
     project = declared.project()
     wanted = {
         "Name": project["name"],

@@ -1,4 +1,4 @@
-"""The first steps of a new user, taken with an installed karat in an empty folder."""
+"""Take a new user's first steps with an installed karat in an empty folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from karat.cli.main import main
 for recipe in ("first", "minimal", "rag", "story", "memory", "ab"):
     assert main(["init", recipe, "recipe-" + recipe]) == 0, recipe
 """
-# A server that has not started by then never will; long, since machines may be busy.
+# The time limit for a server to start; long, because machines may be busy.
 PATIENCE = 120.0
 
 
@@ -37,7 +37,7 @@ class Steps:
         self.variables = {**variables, "PATH": f"{self.bin}:/usr/bin:/bin", "NO_COLOR": "1"}
 
     def karat(self, *words: str, folder: Path | None = None, code: int = 0) -> str:
-        """What a command says; another exit code than expected is an error."""
+        """Return what a command prints; an unexpected exit code is an error."""
         return self._said([str(self.bin / "karat"), *words], folder, code)
 
     def python(self, program: str, folder: Path | None = None) -> str:
@@ -61,7 +61,7 @@ class Steps:
 
     @contextmanager
     def served(self, *words: str) -> Iterator[str]:
-        """The link that karat serve prints, while it runs."""
+        """Yield the link that karat serve prints, while it runs."""
         log = self.folder / "serve.txt"
         with log.open("w") as kept:
             process = subprocess.Popen(  # noqa: S603  our own words

@@ -1,4 +1,4 @@
-"""Prints the lowest versions that pyproject.toml allows of what karat depends on, one a line:
+"""Print the lowest versions of dependencies that pyproject.toml allows, one per line:
 constraints for an environment that shows whether the bounds are true.
 
     python scripts/lowest.py > lowest.txt

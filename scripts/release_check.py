@@ -20,7 +20,7 @@ import contents
 import declared
 import first_steps
 
-# What an extra is for, imported; store and web are shown at work instead.
+# Imports that show that an extra works; store and web are run instead.
 IMPORTS = {
     "bm25": "import Stemmer",
     "charts": "import vl_convert",
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def _tried(wheel: Path, extra: str) -> list[str]:
-    """What goes wrong with the core, or with one extra, in an environment of its own."""
+    """Return problems of the core, or of one extra, in a separate environment."""
     name = f"karat[{extra}]" if extra else "karat"
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -1,4 +1,4 @@
-"""Pictures of the report and the workbench for the documentation: docs/images/*.png.
+"""Take the screenshots of the report and the workbench for the documentation, docs/images.
 
     python scripts/screenshots.py [NAME…]
 
@@ -104,7 +104,7 @@ PICTURES: dict[str, tuple[Callable[[Page, Places], None], dict[str, int], str]] 
 
 
 class Places:
-    """Where the report lies, and where the workbench answers."""
+    """The path of the report and the address of the workbench."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.report, self.url = (folder / "out" / "report.html").as_uri(), url
