@@ -459,7 +459,7 @@ def test_the_rules_are_documented_in_their_order_with_the_lines_as_they_are():
     page = (Path(__file__).parents[2] / "docs" / "read-the-findings.md").read_text("utf-8")
     rules = page.partition("## The rules")[2].partition("## What the rules")[0]
     assert re.findall(r"^\| `(\w+)` \|", rules, re.MULTILINE) == list(RULES)
-    lines = page.partition("## Draw the lines")[2].partition("## What to log")[0]
+    lines = page.partition("## Change the thresholds")[2].partition("## What to log")[0]
     told = {}
     for names, values in re.findall(r"^\| (`.*`) \| ([\d., ]+) \|", lines, re.MULTILINE):
         told |= dict(zip(re.findall(r"`(\w+)`", names), values.split(", "), strict=True))
