@@ -7,14 +7,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from karat.analysis.check import Check, check
-from karat.analysis.stress import Stress, stress
-from karat.analysis.stress.edits import most_negatives, parse_edits
-from karat.analysis.stress.lists import SearchedSystem
 from karat.data.columns import Source
 from karat.data.tables import Gold, Queries
 from karat.errors import InputError, UsageError
@@ -54,6 +50,11 @@ from karat.retrieve.search import (
     search,
 )
 from karat.retrieve.system_config import SystemConfig, check_files, files_of, run_digest
+
+# Analyses are loaded where they are asked for: a search needs none.
+if TYPE_CHECKING:
+    from karat.analysis.check import Check
+    from karat.analysis.stress import Stress
 
 
 class Project:
@@ -194,6 +195,10 @@ class Project:
         **damage: Any,
     ) -> Stress:
         """Damage what the systems retrieve and rerun their later stages, as ``karat.stress``."""
+        from karat.analysis.stress import stress
+        from karat.analysis.stress.edits import most_negatives, parse_edits
+        from karat.analysis.stress.lists import SearchedSystem
+
         edits = parse_edits(**damage)
         plan = plan_search(self.path, systems=self._systems or None)
         config = plan.config
@@ -433,6 +438,8 @@ def check_eval_set(
     >>> check_eval_set("karat.yaml").to_dict()["verdict"]
     'sound'
     """
+    from karat.analysis.check import check
+
     config = Config()
     if config_file is not None or (gold is None and Path(CONFIG_FILE).is_file()):
         config = read_config(config_file or CONFIG_FILE)
