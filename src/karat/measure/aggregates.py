@@ -92,3 +92,17 @@ def percentile(values: Values, evidence: Evidence = NOTHING, *, share: float) ->
     """Return a percentile by linear interpolation."""
     measured = values[~np.isnan(values)]
     return float(np.percentile(measured, 100 * share)) if len(measured) else None
+
+
+def quartiles(values: Values) -> tuple[float, ...]:
+    """Return the least value, the quartiles and the greatest, as np.percentile interpolates.
+
+    That function loads NumPy's masked arrays, which takes longer than this.
+    """
+    places = np.arange(5) / 4 * (len(values) - 1)
+    below = np.floor(places).astype(np.int64)
+    share: Values = places - below
+    ordered = np.sort(values)
+    low, high = ordered[below], ordered[np.minimum(below + 1, len(values) - 1)]
+    up, down = low + (high - low) * share, high - (high - low) * (1.0 - share)
+    return tuple(np.where(share < 0.5, up, down).tolist())

@@ -110,7 +110,9 @@ def possible_grades(gold: Prepared) -> Values:
     used = gold.grade[gold.grade > 0]
     top = used.max(initial=max(1.0, gold.top_grade))
     whole = np.arange(0.0, np.floor(min(top, _MOST_STEPS)) + 1)
-    return np.unique(np.concatenate((whole, used, [top])))
+    # Without np.unique, which would load NumPy's masked arrays.
+    grades = np.sort(np.concatenate((whole, used, [top])))
+    return grades[np.diff(grades, prepend=-1) > 0]
 
 
 def why_unbounded(measure: Measure, gold: Prepared) -> str | None:

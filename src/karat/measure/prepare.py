@@ -67,11 +67,9 @@ class Prepared:
         ends = self.first.tolist()
         digests = []
         for start, end in pairwise(ends):
-            digest = hashlib.sha256("\n".join(items[start:end]).encode("utf-8", "surrogatepass"))
-            for column in numbers:
-                digest.update(b"\0")
-                digest.update(column[start:end].tobytes())
-            digests.append(digest.digest())
+            texts = "\n".join(items[start:end]).encode("utf-8", "surrogatepass")
+            parts = [texts, *(column[start:end].tobytes() for column in numbers)]
+            digests.append(hashlib.sha256(b"\0".join(parts)).digest())
         return digests
 
     @property
@@ -154,9 +152,7 @@ def fingerprint_of(query_ids: Sequence[str], digests: Sequence[bytes]) -> str:
     """
     whole = hashlib.sha256()
     for query_id, digest in sorted(zip(query_ids, digests, strict=True)):
-        whole.update(query_id.encode("utf-8", "surrogatepass"))
-        whole.update(b"\0")
-        whole.update(digest)
+        whole.update(query_id.encode("utf-8", "surrogatepass") + b"\0" + digest)
     return whole.hexdigest()
 
 

@@ -253,7 +253,7 @@ class Scores(Result):
                 ties = min(low, high), max(low, high)
         quantiles = None
         if len(column.known) and aggregate not in _OF_THE_SET:
-            quantiles = tuple(np.percentile(column.known, [0, 25, 50, 75, 100]).tolist())
+            quantiles = aggregates.quartiles(column.known)
         return Summary(
             mean=column.number,
             n=len(column.known),

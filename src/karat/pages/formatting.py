@@ -214,7 +214,8 @@ def histogram(values: Iterable[float], top: float | None) -> str:
     >>> histogram([0, 0, 0, 0, 0.5, 1, 1], 1.0)
     '█    ▂   ▄'
     """
-    known = np.array([value for value in values if math.isfinite(value)])
+    known = np.fromiter(values, np.float64)
+    known = known[np.isfinite(known)]
     if not len(known):
         return ""
     low, high = min(0.0, float(known.min())), max(top or 0.0, float(known.max()))
