@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 5_000_000
 # What one step works on fits into the caches of a processor.
 _CHUNK_BYTES = 1 << 19
-# Of freed memory for the next step.
+# Freed memory that the C library keeps, at least.
 _KEPT_BYTES = 16 << 20
 # A query with more lines is left to the careful path, and so are longer ids.
 _LONGEST_QUERY, _LONGEST_ID = 64 << 20, 256
@@ -274,8 +274,6 @@ def score_plain(
         return None
     parts: list[_Part] = []
     known: set[str] = set()
-    # Freeing this tells the C library to keep freed memory; else it asks for more all the time.
-    np.empty(_KEPT_BYTES, np.uint8)
     with run.source.unchanged():
         chunks = _of_whole_queries(run.chunks(_CHUNK_BYTES))
         for parsed in parse_ahead(chunks, partial(_rank, gold=gold, order=run.order)):
@@ -283,6 +281,10 @@ def score_plain(
             part = parsed.result()
             if part is None or not known.isdisjoint(part.query_ids):
                 return None
+            if not parts:
+                # Freeing this tells the C library to keep what is freed from now on, for the next
+                # chunk; else it returns most to the system, and asks for it again.
+                np.empty(_KEPT_BYTES, np.uint8)
             known.update(part.query_ids)
             parts.append(part)
     block = _joined(parts, gold) if parts else None
