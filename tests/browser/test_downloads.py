@@ -24,7 +24,7 @@ def take(pages, tmp_path):
         assert started.value.suggested_filename == name
         arrived = tmp_path / f"arrived-{name}"
         started.value.save_as(arrived)
-        page.get_by_text(f"{name} is on its way.").wait_for()
+        page.get_by_text(f"{name} was downloaded.").wait_for()
         return arrived.read_bytes().decode("utf-8")
 
     return take_it

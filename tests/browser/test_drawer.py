@@ -176,7 +176,7 @@ def test_a_text_opens_and_says_where_it_was_cut(show):
     short = text.bounding_box()["height"]
     more.click()
     assert text.inner_text().count("Votre COLIS") == 30
-    assert "the rest is not in this report" in text.inner_text()
+    assert "the report does not include the rest" in text.inner_text()
     assert text.bounding_box()["height"] > 2 * short
     gold.get_by_role("button", name="less").click()
     assert text.bounding_box()["height"] == short
@@ -265,9 +265,9 @@ def test_a_query_without_text_gold_or_answer_is_told_so(show):
     assert "This query has no gold." in column(page, "gold").inner_text()
     assert "The call failed." in column(page, "system-0").inner_text()
     assert "The run has no answer to this query." in column(page, "system-1").inner_text()
-    assert "No word of the query is in the corpus." in column(page, "bm25").inner_text()
+    assert "The corpus contains no word of the query." in column(page, "bm25").inner_text()
     assert page.locator(".dr-error").inner_text() == "HTTP 500\nbusy"
-    assert "No command shows this again" in page.locator(".dr-body").inner_text()
+    assert "No command can reproduce this" in page.locator(".dr-body").inner_text()
 
 
 def test_of_many_systems_two_are_chosen(show):

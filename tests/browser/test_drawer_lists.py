@@ -28,7 +28,7 @@ def test_the_lists_stand_side_by_side_and_gold_outside_says_where_it_is(show):
     places = card(page, "gold", "g#1").locator(".dr-places li").all_inner_texts()
     assert places == ["old: rank 2", "new: gold at raw rank 37", "BM25: rank 1"]
     places = card(page, "gold", "h#1").locator(".dr-places li").all_inner_texts()
-    assert places[2] == "BM25: not in BM25’s first 1,000"
+    assert places[2] == "BM25: not in BM25’s top 1,000"
     assert column(page, "system-1").locator(".dr-column-head p").inner_text() == "the first 3 of 40"
 
 

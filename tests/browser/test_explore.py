@@ -70,7 +70,7 @@ def ready(page: Page, told: str) -> None:
 
 def test_two_lists_follow_the_typing_with_ranks_scores_and_times(explore):
     page = explore()
-    page.get_by_label("Question").press_sequentially("invoice", delay=20)
+    page.get_by_label("Query").press_sequentially("invoice", delay=20)
     ready(page, re.compile(r"bm25: \d+ hits; bow: \d+ hits"))
     assert set(items(page, "bm25")) == {"pay#1", "ship#1"}
     assert set(items(page, "bow")) >= {"pay#1", "ship#1"}
@@ -78,22 +78,20 @@ def test_two_lists_follow_the_typing_with_ranks_scores_and_times(explore):
     assert first.locator(".rank").all_text_contents() == ["1", "2"]
     assert re.fullmatch(r"[\d.,]+ ms", first.locator(".took").text_content())
     assert {word.lower() for word in first.locator("mark").all_text_contents()} == {"invoice"}
-    page.get_by_label("Question").fill("")
+    page.get_by_label("Query").fill("")
     ready(page, "Results appear as you type")
     assert items(page, "bm25") == []
 
 
 def test_gold_is_marked_for_a_question_of_the_eval_set_that_was_offered(explore):
     page = explore()
-    page.get_by_label("Question").fill("inv")
+    page.get_by_label("Query").fill("inv")
     expect(page.locator("#suggestions option")).to_have_count(1)
     offered = page.locator("#suggestions option").get_attribute("value")
     assert offered == "pay an invoice"
-    page.get_by_label("Question").fill(offered)
+    page.get_by_label("Query").fill(offered)
     column = page.get_by_role("region", name="bm25", exact=True)
-    expect(column.locator(".gold")).to_have_text(
-        "q1: gold at rank 1; not among the first 10: gone#1"
-    )
+    expect(column.locator(".gold")).to_have_text("q1: gold at rank 1; not in the top 10: gone#1")
     gold = column.locator("li", has_text="gold 1")
     assert gold.locator(".item").all_text_contents() == ["pay#1"]
 
@@ -132,9 +130,9 @@ def test_an_answer_to_an_older_question_is_dropped(explore):
         held.append(route) if '"refund"' in (route.request.post_data or "") else route.continue_()
 
     page.route("**/api/search", hold)
-    page.get_by_label("Question").fill("refund")
+    page.get_by_label("Query").fill("refund")
     awaited(page, lambda: held, "refund is asked for")
-    page.get_by_label("Question").fill("zebra")
+    page.get_by_label("Query").fill("zebra")
     # The address has the question that the page now waits for.
     page.wait_for_url("**q=zebra**")
     held[0].continue_()
@@ -162,7 +160,7 @@ def test_texts_are_only_texts_and_a_long_one_folds(explore):
     assert page.locator("li[data-item='rtl#1'] .text").text_content().count("\ufffd") == 1
     long = page.locator("li[data-item='long#1']")
     before = long.bounding_box()["height"]
-    long.get_by_role("button", name="Show all of it").click()
+    long.get_by_role("button", name="Show all").click()
     assert long.bounding_box()["height"] > 2 * before
     long.get_by_role("button", name="Show less").click()
     assert long.bounding_box()["height"] == before
@@ -185,14 +183,14 @@ def test_a_question_that_failed_is_asked_again_by_enter(explore, pages):
     def answer(route: Route) -> None:
         if fails.pop(0):
             told = {"status": 503, "content_type": "application/json"}
-            route.fulfill(**told, body='{"error": "too much is asked at once"}')
+            route.fulfill(**told, body='{"error": "too many requests at once"}')
         else:
             route.continue_()
 
     page.route("**/api/search", answer)
-    page.get_by_label("Question").fill("invoice")
+    page.get_by_label("Query").fill("invoice")
     ready(page, "bm25 failed")
-    page.get_by_label("Question").press("Enter")
+    page.get_by_label("Query").press("Enter")
     ready(page, "bm25: 2 hits")
     assert fails == []
 
@@ -208,9 +206,9 @@ def test_a_list_that_is_there_stays_as_it_is_when_another_comes(explore):
             route.continue_()
 
     page.route("**/api/search", hold)
-    page.get_by_label("Question").fill("zebra")
+    page.get_by_label("Query").fill("zebra")
     second = page.get_by_role("region", name="bow", exact=True)
-    second.get_by_role("button", name="Show all of it").first.click()
+    second.get_by_role("button", name="Show all").first.click()
     assert second.locator(".move").count() == 0
     held.pop().continue_()
     ready(page, re.compile("bm25: 1 hit;"))

@@ -12,7 +12,7 @@ def test_what_is_ticked_is_compared_with_the_oldest(open_workbench, workbench):
     page.get_by_role("checkbox", name="Compare 2,").check()
     assert compare.is_disabled()
     page.get_by_role("checkbox", name="Compare 1,").check()
-    assert page.locator("#chosen").inner_text() == "2 against the baseline 1"
+    assert page.locator("#chosen").inner_text() == "2 compared with the baseline 1"
     compare.click()
     page.wait_for_url(workbench.at("/compare?ids=1,2"))
     assert "against" in page.locator("#verdict h1").inner_text()

@@ -101,7 +101,7 @@ def test_paper_gets_the_first_rows_and_the_screen_all_of_them_again(show):
     # every tenth is a miss
     assert drawn(page) == [f"query-{at * 10}" for at in range(40)]
     page.emulate_media(media="print")
-    told = "40 of 10,000 queries, misses first; the page itself has all of them."
+    told = "40 of 10,000 queries, misses first; the page has all of them."
     assert page.get_by_text(told).is_visible()
     page.emulate_media(media="screen")
     assert not page.get_by_text(told).is_visible()

@@ -63,11 +63,11 @@ def address(folder: Path) -> Iterator[str]:
 def begin(page: Page, address: str, *, tags: str = "", only: str | None = None) -> None:
     page.goto(f"{address}/new")
     page.get_by_label("Tags").fill(tags)
-    page.get_by_label("Ask every system again").check()
+    page.get_by_label("Search again with every system").check()
     if only is not None:
         for name in ("bm25", "slow"):
             page.get_by_role("checkbox", name=name).set_checked(name == only)
-    page.get_by_role("button", name="Start the evaluation").click()
+    page.get_by_role("button", name="Start evaluation").click()
     page.wait_for_url(re.compile(r"/runs/\d+$"))
 
 
@@ -86,7 +86,7 @@ def test_an_evaluation_is_started_seen_to_its_end_and_followed(pages: Pages, add
     expect(page.locator("#state")).to_have_text("done")
     (folder / "go").unlink()
     outcome = page.locator("#outcome")
-    expect(outcome).to_contain_text("Finished: a gate fails")
+    expect(outcome).to_contain_text("Finished: a gate failed")
     expect(outcome).to_contain_text("Verdict: fail")
     expect(page.get_by_role("button", name="Stop")).to_be_hidden()
     assert page.locator("#log").text_content().count("bm25: 4 calls") == 1
@@ -105,7 +105,7 @@ def test_one_that_runs_can_be_stopped_and_a_second_waits(pages: Pages, address):
     other = page.context.new_page()
     other.goto(f"{address}/new")
     expect(other.get_by_text("is still running")).to_be_visible()
-    other.get_by_role("button", name="Start the evaluation").click()
+    other.get_by_role("button", name="Start evaluation").click()
     expect(other.get_by_role("alert")).to_contain_text("still running")
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#state")).to_have_text("stopped")
@@ -118,11 +118,11 @@ def test_what_cannot_be_started_is_told_beside_the_button(pages: Pages, address)
     page = pages.new(address)
     page.goto(f"{address}/new")
     page.get_by_label("Tags").fill("12")
-    page.get_by_role("button", name="Start the evaluation").click()
+    page.get_by_role("button", name="Start evaluation").click()
     expect(page.get_by_role("alert")).to_contain_text("would read as an id")
     for name in ("bm25", "slow"):
         page.get_by_role("checkbox", name=name).uncheck()
-    page.get_by_role("button", name="Start the evaluation").click()
+    page.get_by_role("button", name="Start evaluation").click()
     expect(page.get_by_role("alert")).to_have_text("Choose at least one system.")
 
 

@@ -85,7 +85,7 @@ def test_a_measure_without_a_better_side_has_no_regressions(show):
     page = show(made_views.small(), "#mode=regressed")
     pick(page, "measure", "Length")
     assert page.locator("[data-mode=regressed]").get_attribute("aria-disabled") == "true"
-    assert "Length has no better side" in page.locator(".qt-lacks").inner_text()
+    assert "Length has no better direction" in page.locator(".qt-lacks").inner_text()
     assert page.locator(".qt-count").inner_text() == "All 10 queries"
 
 
@@ -106,7 +106,7 @@ def test_with_one_system_what_compares_is_off_and_says_why(show):
     assert page.locator(".qt-count").inner_text() == "All 10 queries"
     told = page.locator(".qt-lacks").inner_text()
     assert told == (
-        "Regressed, Improved and Different cannot be told: this report has only one system."
+        "Regressed, Improved and Different not available: this report has only one system."
     )
     for mode in ("regressed", "improved", "different"):
         button = page.locator(f"[data-mode={mode}]")
@@ -264,7 +264,7 @@ def test_a_link_to_what_the_report_does_not_have_shows_all_of_it(show):
     assert len(drawn(page)) == 10
     page = show(made_views.small(), "#q=nobody")
     told = page.locator(".qt-count").inner_text()
-    assert told == "No query of this report is called “nobody”."
+    assert told == "This report has no query “nobody”."
     assert not page.locator("#drawer").is_visible()
 
 

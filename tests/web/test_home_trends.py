@@ -15,8 +15,8 @@ def test_a_trend_says_since_when_it_changed_and_by_how_much(own):
             store.save([old.scores], old.report)
     page = own.get("/?system=old&measure=RR").text
     (told,) = re.findall(r'<p class="small muted" title="([^"]+)">(.*?)</p>', page)
-    assert told[0] == "The change since the evaluation before: 0.0000"
-    assert re.sub("<[^>]+>", "", told[1]) == "no change since the evaluation before"
+    assert told[0] == "Change since the previous evaluation: 0.0000"
+    assert re.sub("<[^>]+>", "", told[1]) == "no change since the previous evaluation"
 
 
 def test_without_an_evaluation_to_compare_with_there_is_no_change(client):

@@ -74,5 +74,5 @@ def test_undo_takes_back_a_label_and_no_decision(client, store):
 def test_a_set_without_texts_says_that_it_cannot_be_labelled_by_hand(client):
     answer = client.get("/api/label-sets/2/next?rater=Ana")
     assert answer.status_code == 400
-    assert "came without texts, so there is nothing to read" in answer.json()["error"]
+    assert "have no texts to read" in answer.json()["error"]
     assert client.get("/label/2").status_code == 200

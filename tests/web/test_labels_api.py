@@ -265,7 +265,7 @@ def test_exported_qrels_hold_the_majority_and_count_what_they_leave_out(client, 
 def test_there_is_nothing_to_export_before_anybody_labels(client):
     for form in ("jsonl", "qrels"):
         told = got(client, f"/1/export?form={form}", status=400)["error"]
-        assert "nothing was labelled in set 1 yet" in told
+        assert "set 1 has no labels yet" in told
     agree(client, [1], [2])
     told = got(client, "/1/export?form=qrels", status=400)["error"]
     assert "export JSONL" in told
@@ -392,7 +392,7 @@ def test_a_workbench_without_a_store_says_how_to_begin(tmp_path):
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         page = client.get("/label")
         assert page.status_code == 200
-        assert "There is no set yet" in page.text
+        assert "There are no sets yet" in page.text
         assert got(client, "") == {"sets": []}
         assert client.get("/label/1").status_code in (404, 503)
     assert not (tmp_path / "none.db").exists()

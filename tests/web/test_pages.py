@@ -80,7 +80,7 @@ def test_a_filter_narrows_the_list_and_stays_chosen(client):
 
 
 def test_a_filter_that_leaves_nothing_says_so(client):
-    assert "No saved evaluation is all of that" in text_of(read(client, "/?search=nowhere"))
+    assert "No evaluations match these filters" in text_of(read(client, "/?search=nowhere"))
 
 
 def test_the_list_is_turned_page_by_page(client):
@@ -224,7 +224,7 @@ def test_the_queries_are_asked_for_and_not_part_of_the_page(client):
 
 def test_one_saved_without_its_queries_says_so_where_they_would_be(client):
     page = read(client, "/evaluations/5")
-    assert "not saved with this" in text_of(page)
+    assert "saved without details" in text_of(page)
     assert "query-table" not in {a.get("id") for _, a in page.tags}
 
 
@@ -266,7 +266,7 @@ def test_what_cannot_be_compared_is_said_with_the_reason(client):
 
 
 def test_what_is_to_be_minded_stands_above_the_comparison(client):
-    assert "Mind:" in text_of(read(client, "/compare?ids=1,3"))
+    assert "Warnings:" in text_of(read(client, "/compare?ids=1,3"))
 
 
 # Odd names

@@ -108,7 +108,7 @@ def test_a_gate_that_fails_is_a_finished_evaluation(here):
         run = outcome(bench, started(bench))
     assert run["state"] == "done"
     assert run["exit_code"] == 1
-    assert run["meaning"].startswith("Finished: a gate fails")
+    assert run["meaning"].startswith("Finished: a gate failed")
     assert [one["verdict"] for one in run["evaluations"]] == ["fail"]
 
 

@@ -121,8 +121,8 @@ def test_an_address_for_others_needs_a_token(run, monkeypatch, host, words):
     [
         (["--host", "no-such-host.invalid", "--token", "x" * 20], "cannot listen at no-such-host"),
         (["--host", "192.0.2.1", "--token", "x" * 20], "cannot listen at 192.0.2.1"),
-        (["--token", "two words"], "the token is made of"),
-        (["--token", ""], "the token is made of"),
+        (["--token", "two words"], "the token may only have"),
+        (["--token", ""], "the token may only have"),
         (["--token", "x" * 20, "--no-token"], "--no-token"),
         (["nowhere.yaml"], "nowhere.yaml"),
         (["--pool", "nowhere.jsonl"], "nowhere.jsonl: no such file"),

@@ -124,7 +124,7 @@ def test_a_text_of_100_kb_is_cut_and_says_so(tmp_path):
     [
         ({"system": "bm26", "text": "x"}, "unknown system 'bm26'; did you mean bm25?"),
         ({"system": "../../etc/passwd", "text": "x"}, "unknown system"),
-        ({"system": "bm25", "text": "   "}, "there is no question"),
+        ({"system": "bm25", "text": "   "}, "the query is empty"),
         ({"system": "bm25", "text": "x" * 2_001}, "2000"),
         ({"system": "bm25", "text": "x", "k": 0}, "k:"),
         ({"system": "bm25", "text": "x", "k": 51}, "k:"),

@@ -33,19 +33,19 @@ router = APIRouter(prefix="/api")
 _MOST_PER_PAGE = 200
 _MOST_COMPARED = 12
 _HIGHEST_ID = 2**31 - 1
-# Each comparison takes a whole processor, and pages need some too.
+# Each comparison occupies one processor core, and pages need some too.
 COMPARISONS_AT_ONCE = 2
 _COMPARISON_PATIENCE_SECONDS = 20.0
 
 Result = TypeVar("Result")
 Id = Annotated[int, Path(ge=1, le=_HIGHEST_ID)]
 Index = Annotated[int, Path(ge=0, le=_HIGHEST_ID)]
-# No name is longer, and a refused one is repeated in the error.
+# Errors repeat a refused name, so its length is limited; real names are shorter.
 Name = Annotated[str, Field(max_length=200)]
 
 
 class FormQuery(BaseModel):
-    """Parameters of an address; empty ones, which a form sends, are as if not given."""
+    """Query parameters; empty ones, which forms send, count as not given."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -60,7 +60,7 @@ class EvaluationFilters(FormQuery):
 
     system: Name | None = Field(None, description="Only of this system.")
     tag: Name | None = Field(None, description="Only with this tag.")
-    gold: Name | None = Field(None, description="Only on gold whose SHA-256 begins so.")
+    gold: Name | None = Field(None, description="Only on gold whose SHA-256 starts with this.")
     verdict: Name | None = Field(None, description="Only with this verdict.")
     search: Name | None = Field(None, description="Words in the system, note, run, commit or tags.")
     page: int = Field(1, ge=1, le=1_000_000)
@@ -84,9 +84,7 @@ class EvaluationFilters(FormQuery):
 class ComparisonRequest(FormQuery):
     """The evaluations to compare, their baseline, and the rule of the comparison."""
 
-    ids: Annotated[
-        list[str], Field(description="Ids with commas between them; the first is the baseline.")
-    ]
+    ids: Annotated[list[str], Field(description="Comma-separated ids; the first is the baseline.")]
     baseline: int | None = Field(None, description="The id of the baseline, if not the first.")
     primary: Name | None = Field(None, description="The measure that decides.")
     margin: float | None = Field(
@@ -97,14 +95,14 @@ class ComparisonRequest(FormQuery):
 
     @property
     def chosen(self) -> list[int]:
-        """Return the ids, baseline first; a form sends them one by one, and then the oldest is."""
+        """Return the ids, baseline first; of separate ``ids`` from a form, the oldest is."""
         words = [word.strip() for text in self.ids for word in text.split(",") if word.strip()]
         ids = list(dict.fromkeys(_id(word) for word in words))
         if len(self.ids) > 1:
             ids.sort()
         if len(ids) > _MOST_COMPARED:
             raise UsageError(
-                f"{len(ids)} evaluations are too many at once; take {_MOST_COMPARED} at most"
+                f"{len(ids)} evaluations are too many at once; give at most {_MOST_COMPARED}"
             )
         if self.baseline is None:
             return ids
@@ -126,7 +124,7 @@ class ComparisonRequest(FormQuery):
 
 def _id(word: str) -> int:
     if not word.isdecimal() or len(word) > 10 or not 0 < int(word) <= _HIGHEST_ID:
-        raise UsageError(f"ids are numbers with commas between them, not {word[:40]!r}")
+        raise UsageError(f"ids are comma-separated numbers, not {word[:40]!r}")
     return int(word)
 
 
@@ -187,7 +185,7 @@ async def compared(request: Request, options: ComparisonRequest) -> StoredCompar
 
 
 async def _in_turn(request: Request, work: Callable[[], Result]) -> Result:
-    """Run a long computation; only few run at once, and no request waits long for its turn."""
+    """Run a long computation in one of a few slots; refuse if none becomes free soon."""
     slots: asyncio.Semaphore = request.app.state.comparing
     try:
         async with asyncio.timeout(_COMPARISON_PATIENCE_SECONDS):
@@ -197,8 +195,8 @@ async def _in_turn(request: Request, work: Callable[[], Result]) -> Result:
         raise RequestRefusedError(503, message) from None
     try:
         if await request.is_disconnected():
-            raise RequestRefusedError(503, "the client has left")
-        # The end of the server cancels this, and does not wait for the thread.
+            raise RequestRefusedError(503, "the client has disconnected")
+        # A shutdown cancels this without waiting for the thread.
         return await run_sync(work, abandon_on_cancel=True)
     finally:
         slots.release()
@@ -228,7 +226,7 @@ def evaluation(request: Request, id: Id) -> Response:
 
 @router.post("/evaluations/{id}/tags", tags=["evaluations"], response_model=OpenAnswer)
 def tag(request: Request, id: Id, new: NewTags) -> Response:
-    """Tag an evaluation; from now on the tags name this one."""
+    """Tag an evaluation; the tags then refer to this one."""
     request.app.state.store.tag(id, new.tags)
     return evaluation(request, id)
 

@@ -1,6 +1,6 @@
 """Label sets over HTTP: the next item of a rater, judgments, agreement and export.
 
-A rater sees no system, rank or score, and nothing of what other raters said.
+A rater sees no system, rank or score, and no labels of other raters.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ def label_sets(request: Request) -> Response:
 
 @router.post("/label-sets", response_model=OpenAnswer, status_code=201)
 def make_label_set(request: Request, new: LabelSetRequest) -> Response:
-    """Make a set of every unjudged item in the top of any system of a stored report."""
+    """Create a set of every unjudged item in the top of any system's list in a stored report."""
     report_id, depth = new.report_id, new.depth
     head = required_part(request.app, report_id, "head")
     numbers = range(-(-head["queries"] // head["block"]))
     blocks = [required_part(request.app, report_id, f"block-{number}") for number in numbers]
     pairs = unjudged_pairs(head, blocks, depth=depth, seed=new.seed)
     if not pairs.items:
-        reason = "every item there is judged"
+        reason = "every item is judged"
         if pairs.without_text:
             lacking = f"{pairs.without_text:,} items have no text"
             reason = f"{lacking}; evaluate with --queries and --corpus"
@@ -119,7 +119,7 @@ def next_to_label(
     if item is not None and not item.text.strip():
         # Without its text, a rater could only guess.
         raise UsageError(
-            f"the items of set {set_id} came without texts, so there is nothing to read; import"
+            f"the items of set {set_id} have no texts to read; import"
             " them with --queries and --corpus to label them by hand"
         )
     return Json({"item": None if item is None else asdict(item), "judged": len(votes_of_rater)})
@@ -127,7 +127,7 @@ def next_to_label(
 
 @router.post("/label-sets/{set_id}/judgments", response_model=OpenAnswer)
 def judge(request: Request, set_id: int, new: JudgmentRequest) -> Response:
-    """Add a judgment; one that is sent again, after a lost answer, is added once."""
+    """Add a judgment; a retry after a lost response does not add it twice."""
     name, rationale = rater_name(new.rater), rationale_text(new.rationale)
     judgment = NewJudgment(new.position, name, new.grade, rationale)
     request.app.state.store.judge_many(set_id, [judgment])
@@ -144,7 +144,7 @@ def undo(request: Request, set_id: int, whose: UndoRequest) -> Response:
 def _judged(
     request: Request, set_id: int, rater: str, judgment: NewJudgment | Judgment | None
 ) -> Response:
-    """Answer a change with what was said or withdrawn, and the rater's next item."""
+    """Return the judgment that was added or withdrawn, and the rater's next item."""
     items, votes_of_rater = _items_and_votes(request, set_id, rater)
     item = next_item(items, votes_of_rater, rater)
     shown = ("position", "grade", "rationale")
@@ -178,16 +178,14 @@ def export(
     items = _items_of(request, store.label_set(set_id))
     judgments = store.judgments(set_id, rater=None if rater is None else rater_name(rater))
     if not judgments:
-        raise UsageError(f"nothing was labelled in set {set_id} yet; there is nothing to export")
+        raise UsageError(f"set {set_id} has no labels yet, so there is nothing to export")
     if form == "jsonl":
-        # One rater's file is gold: it leaves out decisions between raters.
+        # One rater's file is used as gold, so it has no adjudicated grades.
         judgments = judgments if rater is None else votes(judgments)
         return _file("".join(label_lines(items, judgments)), f"labels-{set_id}.jsonl", {})
     by_majority = resolve(items, judgments)
     if not by_majority.grades:
-        raise UsageError(
-            f"no item of set {set_id} has a grade that most of its raters gave; export JSONL"
-        )
+        raise UsageError(f"no item of set {set_id} has a majority grade; export JSONL instead")
     headers = {
         f"X-Karat-{name}".replace("_", "-"): str(number)
         for name, number in by_majority.counts().items()
@@ -204,7 +202,7 @@ def _file(text: str, name: str, headers: dict[str, str]) -> Response:
 def import_pool(store: Store, path: Path) -> LabelSet:
     """Add a pool file as a label set; the same pool again returns the existing set.
 
-    The set is named after the file; pools are often called the same, so a number may follow.
+    The set is named after the file, with a number if that name is taken.
     """
     stem = path.name.split(".")[0].strip()
     stem = stem if stem.strip("+-0123456789") else f"pool {stem}".strip()
@@ -234,7 +232,7 @@ def _items_and_votes(
 
 
 def set_documents(store: Store) -> list[dict[str, Any]]:
-    """Return every set as JSON has it, newest first; none if there is no store yet."""
+    """Return all sets as JSON, newest first; none if there is no store yet."""
     try:
         return [set_document(store, label_set) for label_set in store.label_sets()]
     except NoHistoryError:

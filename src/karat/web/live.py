@@ -40,7 +40,7 @@ _GOLD_SHOWN = 50
 _TEXT_SHOWN = 2_000
 _ERROR_SHOWN = 500
 _MOST_AT_ONCE = 16
-# How soon a waiting search notices that its client has left.
+# How often a waiting search checks whether its client has disconnected.
 _POLL_SECONDS = 0.25
 # How long a shutdown waits for a system that is being built.
 _LAST_BUILD_SECONDS = 2.0
@@ -59,15 +59,15 @@ class LiveSystems:
         # The time and size of the karat.yaml that was opened.
         self._state = 0, 0
         self.closed = False
-        # Places to search and to wait per system: one that hangs does not block the others.
+        # Slots to search and to wait per system, so that one that hangs does not block the others.
         self._places: dict[str, threading.Semaphore] = {}
 
     def opened(self) -> OpenConfig:
-        """Return the karat.yaml as it is now."""
+        """Return the karat.yaml, read again if the file changed."""
         if self._path is None:
             raise UsageError(_NO_CONFIG)
         if self.closed:
-            raise CallError("the server is ending")
+            raise CallError("the server is shutting down")
         with self._lock:
             try:
                 status = self._path.stat()
@@ -92,7 +92,7 @@ class LiveSystems:
             self._opened = None
 
     def document(self) -> dict[str, Any]:
-        """Return the systems as JSON has them, without their addresses."""
+        """Return the systems as JSON, without their addresses."""
         opened = self.opened()
         return {
             "config": Path(opened.config.place.file).name,
@@ -118,10 +118,10 @@ class LiveSystems:
         """Search with one system; return hits with texts and grades.
 
         A text of the eval set is searched with all attributes of its query, such as as_of. Once
-        the client ``has_left``, a search that has not begun never does.
+        the client ``has_left``, a search that is still waiting is dropped.
         """
         if not text.strip():
-            raise UsageError("there is no question; type one")
+            raise UsageError("the query is empty; type one")
         opened = self.opened()
         judged_query = opened.judged.find(text)
         query = SystemQuery("", text) if judged_query is None else judged_query
@@ -129,13 +129,13 @@ class LiveSystems:
             raise unknown("system", name, opened.config.system_configs)
         places = self._places.setdefault(name, threading.Semaphore(_MOST_AT_ONCE))
         if not places.acquire(blocking=False):
-            message = f"{name} has {_MOST_AT_ONCE} questions to answer yet; try again in a moment"
+            message = f"{name} has {_MOST_AT_ONCE} searches in progress; try again in a moment"
             raise RequestRefusedError(503, message)
         try:
             system, slots = opened.system(name)
             while not slots.acquire(timeout=_POLL_SECONDS):
                 if has_left():
-                    raise CallError("the client has left")
+                    raise CallError("the client has disconnected")
             try:
                 start = time.perf_counter()
                 answer = system.find([query], k)[0]
@@ -193,7 +193,7 @@ def _hits_and_gold(
 
 
 class OpenConfig:
-    """A karat.yaml as it was read, with the systems built from it so far."""
+    """A karat.yaml as read, with the systems built from it so far."""
 
     def __init__(self, settings: Settings) -> None:
         path = Path(settings.config or "")
@@ -202,7 +202,7 @@ class OpenConfig:
         # All secrets, not only those of one system: systems share this process.
         self.context.secrets.update(secrets_of(settings))
         self.systems = Systems(self.config, self.context)
-        # Each with a place for every search that it can make at once.
+        # Each system with a semaphore for its concurrent searches.
         self.ready: dict[str, tuple[SearchSystem, threading.Semaphore]] = {}
         self.building = threading.Lock()
 
@@ -212,12 +212,12 @@ class OpenConfig:
         config = self.config
         name = config.queries or config.gold
         if name is None:
-            return JudgedQueries(note="the karat.yaml names no queries, so none are offered")
+            return JudgedQueries(note="no suggestions: the karat.yaml names no queries")
         queries: list[SystemQuery] = []
         try:
             queries = queries_from(read_queries(config.path(name), fields=config.for_queries))
             if config.conventions.level == "span":
-                note = "the gold is in character spans, which are not marked here"
+                note = "the gold consists of character spans, which are not marked here"
                 return JudgedQueries(queries, note=note)
             gold = read_gold(
                 config.path(config.gold or name),
@@ -320,7 +320,7 @@ async def search(request: Request, question: SearchRequest) -> Response:
     has_left = partial(run_in_loop, request.is_disconnected)
     work = partial(live.search, question.system, question.text, question.k, has_left)
     try:
-        # The end of the server cancels this, and does not wait for the thread.
+        # A shutdown cancels this without waiting for the thread.
         return Json(await run_sync(work, abandon_on_cancel=True))
     except CallError as error:
         answer: dict[str, Any] = {"system": question.system, "hits": [], "gold": []}

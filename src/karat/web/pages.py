@@ -33,7 +33,7 @@ from karat.web.runs import run_document, run_documents
 
 router = APIRouter(include_in_schema=False)
 
-# The number of trends on the first page: those of the systems saved last.
+# The number of trends on the home page, for the most recently saved systems.
 _TRENDS_SHOWN = 6
 # The number of newest evaluations that a label set can be made from.
 _OFFERED = 100
@@ -41,14 +41,14 @@ _CACHE_FOREVER = "public, max-age=31536000, immutable"
 
 
 class HomeFilters(EvaluationFilters):
-    """The filters of the first page, and the measure whose trends it shows."""
+    """The filters of the home page, and the measure whose trends it shows."""
 
     measure: Name | None = Field(None, description="The measure whose trends are drawn.")
 
 
 @router.get("/")
 def home(request: Request, shown: Annotated[HomeFilters, Query()]) -> Response:
-    """List the evaluations of the store, or show how to begin."""
+    """List the evaluations of the store, or show how to save the first."""
     try:
         return cached_page(request, lambda: _page(request.app, shown))
     except NoHistoryError:
@@ -99,7 +99,7 @@ def _neighbours(shown: HomeFilters, pages: int) -> dict[str, Any]:
 
 @router.get("/login")
 def login() -> RedirectResponse:
-    """Lead on: whoever gets here has the token, or needs none."""
+    """Redirect: a request that gets here has the token, or needs none."""
     return RedirectResponse("/", status_code=303)
 
 
@@ -133,7 +133,7 @@ def explore(request: Request) -> HTMLResponse:
 
 
 def _systems(request: Request) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the systems of the karat.yaml, if any, and why they cannot be read."""
+    """Return the systems of the karat.yaml, if any, and the problem if it cannot be read."""
     if request.app.state.settings.config is None:
         return None, None
     try:

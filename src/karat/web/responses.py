@@ -1,6 +1,6 @@
 """Answers of the workbench: assets, pages from templates, JSON, errors in a sentence, a cache.
 
-A browser can take neither a page's data nor JSON for a script.
+Neither a page's data nor JSON can be interpreted as a script.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=ut
 _NONCE, _CSRF = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
 _PLAIN_STYLES = ("tokens.css", "karat.css", "page.css", "print.css", "workbench.css")
 _PLAIN_SCRIPTS = ("theme.js", "api.js")
-# At most this much of a request is repeated in an error.
+# An error repeats at most this much of a request.
 _LONGEST_ECHO = 200
 
 Value = TypeVar("Value")
@@ -55,7 +55,7 @@ class Refusal(BaseModel):
 
 
 class OpenAnswer(BaseModel):
-    """Any other answer of the API: an object whose keys docs/use-the-workbench.md names.
+    """Any other response of the API: an object whose keys docs/use-the-workbench.md lists.
 
     Reports and comparisons are what ``karat eval`` and ``karat compare`` write with
     ``-o report.json``; rows are columns with one value per query.
@@ -76,7 +76,7 @@ _STATUS = {NotStoredError: 404, MissingExtraError: 501, CallError: 502}
 
 
 class Json(JSONResponse):
-    """JSON that stays data even where a browser takes it for a page."""
+    """JSON that a browser cannot interpret as a page."""
 
     def render(self, content: Any) -> bytes:
         """Return JSON text in which no character can begin a tag."""
@@ -237,19 +237,19 @@ class ResponseCache(Generic[Value]):
 
 
 def cached_json(request: Request, make: Callable[[], Any]) -> Response:
-    """Return data as JSON, made once per URL while the store stays as it is."""
+    """Return data as JSON, cached per URL until the store changes."""
     body = _cached(request, lambda: bytes(Json(make()).body))
     return Response(body, media_type=Json.media_type)
 
 
 def cached_page(request: Request, make: Callable[[], bytes]) -> Response:
-    """Return a rendered page, made once per URL while the store stays as it is."""
+    """Return a rendered page, cached per URL until the store changes."""
     return personalize(request, _cached(request, make))
 
 
 def _cached(request: Request, make: Callable[[], bytes]) -> bytes:
     state = request.app.state
-    # Read before the data: a change meanwhile makes the answer old, not wrong.
+    # Read before the data: a change meanwhile makes the cached response outdated, not wrong.
     stamp = state.store.stamp()
     key = request.url.path, request.scope["query_string"], stamp
     body: bytes = state.answers.get(key, make)
@@ -281,7 +281,7 @@ def handle_errors(app: FastAPI) -> None:
         if isinstance(error, RequestRefusedError):
             status = error.status
         elif where.startswith(request.app.state.store.name):
-            # What is wrong with the store may pass.
+            # Store errors may be temporary.
             status = 503
         return error_response(request, status, str(error))
 

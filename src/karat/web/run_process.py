@@ -1,4 +1,4 @@
-"""A command in a process of its own, which is read line by line and ends with its parent.
+"""A command in its own process, whose output is read line by line and that ends with its parent.
 
 Evaluations run as processes: one can be stopped at any point, reads the user's code as it is on
 disk now, does not slow the pages down, and leaves the server alive if a system crashes it.
@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _LONGEST_LINE = 65_536
-# How long the end of the output may come after the end of the process.
+# How long to wait for the last output after the process ended.
 _LAST_LINES_SECONDS = 2.0
 # Long enough for a log to be closed and a service to be stopped.
 GRACE_SECONDS = 8.0
@@ -45,7 +45,7 @@ class RunProcess:
     ) -> None:
         self._on_line, self._on_end = on_line, on_end
         self._ended = threading.Event()
-        # In a session of its own, so that Ctrl-C in the server's terminal does not reach it.
+        # In its own session, so that Ctrl-C in the server's terminal does not reach it.
         self._process = subprocess.Popen(  # noqa: S603 - no shell
             [sys.executable, "-m", "karat.web.run_process", *command],
             env=dict(environment),
@@ -57,13 +57,13 @@ class RunProcess:
         threading.Thread(target=self._watch, name="karat-run", daemon=True).start()
 
     def stop(self, grace: float) -> None:
-        """Interrupt it as Ctrl-C does, and kill it if it has not ended after ``grace`` seconds."""
+        """Interrupt the process as Ctrl-C does, and kill it after ``grace`` seconds."""
         if not self._ended.is_set():
             _signal_group(self._process.pid, signal.SIGINT)
             threading.Thread(target=self._kill_after, args=(grace,), daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; return whether it has ended."""
+        """Wait for the process to end; return whether it has ended."""
         return self._ended.wait(seconds)
 
     def _kill_after(self, grace: float) -> None:
@@ -74,7 +74,7 @@ class RunProcess:
         reader = threading.Thread(target=self._read, name="karat-run-lines", daemon=True)
         reader.start()
         code = self._process.wait()
-        # A child that outlived it may still hold its output open.
+        # A child process that is still running may hold the output open.
         _signal_group(self._process.pid, _KILL)
         reader.join(_LAST_LINES_SECONDS)
         if self._process.stdin is not None:
@@ -109,7 +109,7 @@ def main() -> None:
 def _end_with(pipe: int) -> None:
     while os.read(pipe, 1024):
         continue
-    # As Ctrl-C does, so that logs are closed; then by force.
+    # First like Ctrl-C, so that logs are closed; then kill.
     _signal_group(os.getpid(), signal.SIGINT)
     time.sleep(GRACE_SECONDS)
     _signal_group(os.getpid(), _KILL)

@@ -35,21 +35,21 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _WARNING = "karat: warning:"
 
-# The exit codes of karat run. A gate that fails is a result, not a failure.
+# The exit codes of karat run. A failed gate is a result, not an error.
 _FINISHED = {
-    0: "Finished: no gate fails, and nothing got worse.",
-    1: "Finished: a gate fails, or a system got worse. The evaluation itself is complete.",
-    3: "Finished, but it cannot tell: too little could be measured for a verdict.",
+    0: "Finished: no gate failed, and no system got worse.",
+    1: "Finished: a gate failed, or a system got worse. The evaluation itself is complete.",
+    3: "Finished without a verdict: too little could be measured.",
 }
 _FAILED = {
     2: "Not evaluated: the karat.yaml, a file or a value cannot be used.",
-    70: "Not evaluated: a bug in karat ended it.",
+    70: "Not evaluated: karat stopped because of a bug.",
 }
-_STOPPED = "Stopped before the end; calls already logged are used when it is run again."
+_STOPPED = "Stopped before the end; the next run reuses the calls logged so far."
 
 
 class RunRequest(BaseModel):
-    """What to evaluate; no systems means all of the karat.yaml."""
+    """The systems to evaluate (none: all in the karat.yaml), tags, and whether to reuse logs."""
 
     systems: list[Name] = Field(default=[], max_length=1_000)
     tags: list[Name] = Field(default=[], max_length=100)
@@ -96,7 +96,7 @@ class Job:
         self._saved: list[int] = []
         self._state = "running"
         self._exit_code: int | None = None
-        self._meaning = "Running: the systems are asked, then their answers are scored."
+        self._meaning = "Running: searching with the systems, then scoring their results."
 
     @property
     def running(self) -> bool:
@@ -108,7 +108,7 @@ class Job:
         with suppress(ValidationError):
             self._note_progress(RunProgress.model_validate_json(line))
             return
-        # Of a progress bar that is drawn over and over, only the last state counts.
+        # A progress bar redraws its line; only the last state counts.
         text = _COLOURS.sub("", line.rpartition("\r")[2])
         text = self._redact(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text))
         if saved := _SAVED.match(text):
@@ -135,7 +135,7 @@ class Job:
             if not self.running:
                 return
             self._state = "stopping"
-            self._meaning = "Stopping: what is logged so far is being kept."
+            self._meaning = "Stopping: the calls logged so far are kept."
         self.process.stop(grace)
 
     def end(self, code: int) -> None:
@@ -148,7 +148,7 @@ class Job:
                 self._state, self._meaning = "stopped", _STOPPED
             else:
                 self._state = "failed"
-                self._meaning = _FAILED.get(code, f"Not evaluated: it ended with {code}.")
+                self._meaning = _FAILED.get(code, f"Not evaluated: exit code {code}.")
 
     def document(self, *, after: int = 0) -> dict[str, Any]:
         """Return the job as JSON has it, with the lines of its log ``after`` this many.
@@ -156,7 +156,7 @@ class Job:
         ``last`` is the number of lines so far.
         """
         with self._lock:
-            # A higher number is of a job of a server that ran before this one.
+            # A higher number comes from a page of a previous server.
             new = self._lines - after if after <= self._lines else self._lines
             return {
                 "id": self.id,
@@ -176,7 +176,7 @@ class Job:
 
 
 class Jobs:
-    """The evaluations started since the server was; the last of them are kept."""
+    """The most recent evaluations started since the server started."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -191,10 +191,10 @@ class Jobs:
             if running is not None:
                 raise RequestRefusedError(
                     409,
-                    f"evaluation {running} is still running; wait for its end, or stop it first",
+                    f"evaluation {running} is still running; wait until it finishes, or stop it",
                 )
             if self._closed:
-                raise RequestRefusedError(409, "the server is ending")
+                raise RequestRefusedError(409, "the server is shutting down")
             redact = redactor(secrets_of(self._settings))
             job = Job(max(self._jobs, default=0) + 1, run_request, systems, redact=redact)
             command, environment = self._command(run_request), self._environment()
@@ -218,13 +218,13 @@ class Jobs:
         if job is None:
             raise RequestRefusedError(
                 404,
-                f"no evaluation {id} was started since karat serve was; "
-                "what earlier ones saved is on the first page",
+                f"no evaluation {id} was started since karat serve started; "
+                "results of earlier ones are on the home page",
             )
         return job
 
     def close(self) -> None:
-        """Stop what runs, and wait for its end; may be called more than once."""
+        """Stop the running evaluation and wait for its end; may be called more than once."""
         with self._lock:
             self._closed = True
         for job in self.all():
@@ -233,7 +233,7 @@ class Jobs:
                 job.process.wait(_SHUTDOWN_GRACE_SECONDS + 5)
 
     def _command(self, run_request: RunRequest) -> list[str]:
-        """Return the command; each value is joined to its option, so that none reads as one."""
+        """Return the command; options and values are joined: no value reads as an option."""
         words = [f"--system={name}" for name in dict.fromkeys(run_request.systems)]
         words += [f"--tag={tag}" for tag in run_request.tags]
         words += ["--fresh"] if run_request.fresh else []
@@ -260,7 +260,7 @@ def start(request: Request, new: RunRequest) -> Response:
         if name not in systems:
             raise unknown("system", name, systems)
     if not systems:
-        raise UsageError("the karat.yaml has no systems; add some, then start it from here")
+        raise UsageError("the karat.yaml has no systems; add some, then start an evaluation here")
     new = new.model_copy(update={"tags": checked_tags(new.tags)})
     chosen = list(dict.fromkeys(new.systems or systems))
     job = request.app.state.jobs.start(new, chosen)
@@ -281,13 +281,13 @@ def run(request: Request, id: int, after: Annotated[int, Query(ge=0)] = 0) -> Re
 
 @router.post("/runs/{id}/stop", response_model=OpenAnswer)
 def stop(request: Request, id: int) -> Response:
-    """Stop a run; what it has logged is kept, and used by the next."""
+    """Stop a run; the next run reuses the calls that it logged."""
     request.app.state.jobs.job(id).stop(GRACE_SECONDS)
     return Json(run_document(request.app, id))
 
 
 def run_document(app: FastAPI, id: int, *, after: int = 0) -> dict[str, Any]:
-    """Return a run and what it saved as JSON has it."""
+    """Return a run and the evaluations that it saved, as JSON."""
     document = app.state.jobs.job(id).document(after=after)
     evaluations = []
     for saved_id in document["saved"]:
@@ -301,5 +301,5 @@ def run_document(app: FastAPI, id: int, *, after: int = 0) -> dict[str, Any]:
 
 
 def run_documents(app: FastAPI) -> list[dict[str, Any]]:
-    """Return every run and what it saved as JSON has them, the latest first."""
+    """Return all runs and the evaluations that they saved, as JSON, newest first."""
     return [run_document(app, job.id) for job in app.state.jobs.all()]

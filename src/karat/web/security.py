@@ -29,16 +29,16 @@ _SAME_SITE = ("same-origin", "none")
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 # A body must be complete after this long.
 _BODY_SECONDS = 15.0
-# How long a wrong token is answered late.
+# The delay before a wrong token is refused.
 _GUESS_SECONDS = 0.3
-# More requests at once would only wait for each other.
+# More concurrent requests would only wait for each other.
 _MOST_REQUESTS = 500
-# A browser keeps a session for a week.
+# The lifetime of a session cookie: a week.
 _SESSION_SECONDS = 7 * 24 * 60 * 60
 
 _FOREIGN_WRITE = (
-    "this write does not come from a page of this workbench; load the page again, or, in a program,"
-    " send Authorization: Bearer TOKEN to a workbench that was started with that token"
+    "this write does not come from a page of this workbench; reload the page, or, in a program,"
+    " send Authorization: Bearer TOKEN to a workbench started with that token"
 )
 
 _log = logging.getLogger("karat.web")
@@ -95,7 +95,7 @@ def _check_origin(request: Request) -> None:
     site = request.headers.get("sec-fetch-site", "none")
     linked = request.method == "GET" and request.headers.get("sec-fetch-mode") == "navigate"
     if site not in _SAME_SITE and not linked:
-        raise RequestRefusedError(403, "another site asks for this, which only pages of karat may")
+        raise RequestRefusedError(403, "another site requested this; only pages of karat may")
     origin = request.headers.get("origin")
     if request.method in _SAFE_METHODS or origin is None:
         return
@@ -107,7 +107,7 @@ def _check_origin(request: Request) -> None:
     except ValueError:
         host = ""
     if host != request.headers.get("host", "").lower():
-        raise RequestRefusedError(403, "another site writes here, which only pages of karat may")
+        raise RequestRefusedError(403, "another site tried to write here; only pages of karat may")
 
 
 async def _read_body(request: Request, most: int) -> bytes:
@@ -124,7 +124,7 @@ async def _read_body(request: Request, most: int) -> bytes:
                 if len(body) > most:
                     raise too_large
     except (TimeoutError, ClientDisconnect):
-        raise RequestRefusedError(408, "the rest of the request did not come") from None
+        raise RequestRefusedError(408, "the request body did not arrive in time") from None
     return body
 
 
@@ -174,7 +174,7 @@ class Sessions:
         return signed and name not in self._ended
 
     def end(self, cookie: str) -> None:
-        """End a session, whoever kept its cookie."""
+        """End a session, even if a browser still has its cookie."""
         self._ended.add(cookie.partition(".")[0])
 
     def csrf(self, cookie: str) -> str:
@@ -204,7 +204,7 @@ class RequestGuard:
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer why not."""
+        """Pass a request on, or refuse it with a reason."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -231,8 +231,8 @@ class RequestGuard:
         except Exception:
             if started or os.environ.get("KARAT_DEBUG"):
                 raise
-            _log.exception("a bug in karat, asked for %s", scope["path"])
-            response = error_response(request, 500, "a bug in karat; its log says more")
+            _log.exception("a bug in karat, on a request for %s", scope["path"])
+            response = error_response(request, 500, "a bug in karat; its log has the details")
         if response is not None:
             await response(scope, receive, answer)
 
@@ -240,8 +240,8 @@ class RequestGuard:
         """Let the application answer; return the answer to a user who may not pass."""
         _check_size(request)
         if host_name(request.headers.get("host", "")) not in self._settings.names:
-            # A malicious site may point its own name here.
-            message = "this workbench is not called that; --allow-host NAME lets it be called so"
+            # A malicious site may point its own name here (DNS rebinding).
+            message = "this host name is not allowed; allow it with --allow-host NAME"
             raise RequestRefusedError(400, message)
         _check_origin(request)
         response = await self._check_token(request, visit)
@@ -255,7 +255,7 @@ class RequestGuard:
                 _check_json(body)
             receive = _replayed(body, receive)
         if self._requests >= _MOST_REQUESTS:
-            raise RequestRefusedError(503, "too much is asked at once; try again in a moment")
+            raise RequestRefusedError(503, "too many requests at once; try again in a moment")
         scope = request.scope
         if request.method == "HEAD" and not is_api(request):
             # A page answers HEAD as GET. In a copy: the server still knows that no body is sent.
@@ -264,7 +264,7 @@ class RequestGuard:
         try:
             await self._app(scope, receive, answer)
         except asyncio.CancelledError:
-            raise RequestRefusedError(503, "the server is ending") from None
+            raise RequestRefusedError(503, "the server is shutting down") from None
         finally:
             self._requests -= 1
         return None
@@ -293,7 +293,7 @@ class RequestGuard:
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             if not await _is_token(bearer.strip(), token):
-                raise RequestRefusedError(401, "the token is not right")
+                raise RequestRefusedError(401, "the token is wrong")
             visit.bearer = True
             return None
         if in_link is not None and request.method == "GET":
@@ -306,7 +306,7 @@ class RequestGuard:
         elif path == "/login" and request.method == "POST":
             return await self._login(request, visit, token)
         if is_api(request):
-            raise RequestRefusedError(401, "a token is needed, as in Authorization: Bearer TOKEN")
+            raise RequestRefusedError(401, "this needs a token: send Authorization: Bearer TOKEN")
         return _login_page(request, _without_token(request), wrong=in_link is not None)
 
     async def _login(self, request: Request, visit: Visit, token: str) -> Response:
@@ -334,7 +334,7 @@ class RequestGuard:
         """Refuse a write without the session's CSRF token, unless it has the bearer token."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise RequestRefusedError(415, "writes are JSON: send Content-Type: application/json")
+            raise RequestRefusedError(415, "writes are JSON; send Content-Type: application/json")
         if visit.bearer:
             return
         csrf = request.headers.get("x-karat-csrf", "")
@@ -343,14 +343,14 @@ class RequestGuard:
 
     def _add_headers(self, headers: MutableHeaders, request: Request, visit: Visit) -> None:
         """Add the headers that every answer has, and the cookie of a new session."""
-        # A page may load only what has its nonce.
+        # A page may only load scripts and styles with its nonce.
         policy = _POLICY.format(scripts=f"'nonce-{request.state.nonce}'")
         for name, value in {"Content-Security-Policy": policy, **_HEADERS}.items():
             headers.setdefault(name, value)
         kind = headers.get("content-type", "")
         if visit.new and (kind.startswith("text/html") or "location" in headers):
             cookie = f"{self._cookie(request)}={visit.session}; Path=/; Max-Age={_SESSION_SECONDS}"
-            # A TLS proxy before this server is not taken at its word.
+            # Headers of a TLS proxy in front of this server are not trusted.
             secure = "; Secure" if request.scope["scheme"] == "https" else ""
             headers.append("Set-Cookie", f"{cookie}; HttpOnly; SameSite=Strict{secure}")
 
@@ -359,13 +359,13 @@ def _login_page(request: Request, next_page: str, *, wrong: bool) -> Response:
     page = render(request, "login.html", status_code=401, next=next_page, wrong=wrong)
     if request.method == "GET" and request.headers.get("sec-fetch-site", "none") not in _SAME_SITE:
         # A browser that follows a link of another site does not send the session's cookie.
-        # Reloaded from this page, it does.
+        # It does when this page reloads.
         page.headers["Refresh"] = f"0;url={next_page}"
     return page
 
 
 async def _is_token(text: str, token: str) -> bool:
-    """Compare with the token; answer a wrong one late."""
+    """Compare with the token; delay the refusal of a wrong one."""
     equal = _equal_secrets(text, token)
     if not equal:
         await asyncio.sleep(_GUESS_SECONDS)

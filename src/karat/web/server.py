@@ -35,20 +35,20 @@ from karat.web.responses import VEGA, Json, Refusal, ResponseCache, asset_table,
 from karat.web.security import LARGEST_HEADERS, LONGEST_URL, RequestGuard
 from karat.web.settings import Settings, link_with_token
 
-# The sizes of the caches: rendered answers, parts of reports, comparisons.
+# Cache sizes: rendered responses, parts of reports, comparisons.
 _ANSWERS, _PARTS, _COMPARISONS = 64, 64, 8
-# Seconds that a request waits for another process that saves.
+# Seconds that a request waits while another process saves.
 _PATIENCE = 10.0
 # Most threads wait for a lock or a disk; requests that only read must not wait for these.
 _THREADS = 100
-# From the start of a connection, or its last answer, to the end of the next headers.
+# From the start of a connection, or its last response, to the end of the next headers.
 HEADER_SECONDS = 10.0
 _BACKLOG = 1_024
 _CHECK_PATIENCE = 3.0
 _SHORTEST_TOKEN = 16
 # Requests that are still open after this long are cut off.
 _GRACE_SECONDS = 3
-# The process ends after this long in any case: more than all parts of a shutdown may take.
+# The process ends after this long in any case; a shutdown takes less.
 _LAST_SECONDS = 15.0
 _REDIRECT = """\
 <!doctype html>
@@ -65,7 +65,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="karat",
         version=__version__,
-        summary="Evaluations of retrieval systems: listed, compared, labelled and started.",
+        summary="List, compare, label and start evaluations of retrieval systems.",
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
@@ -88,7 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
     for module in (evaluations, labels, live, runs):
         app.include_router(
             module.router,
-            responses={"default": {"model": Refusal, "description": "why not, in one sentence"}},
+            responses={"default": {"model": Refusal, "description": "the reason, in one sentence"}},
             # The guard checks the token; this documents it for programs.
             dependencies=[Depends(HTTPBearer(auto_error=False))],
         )
@@ -124,13 +124,13 @@ def serve(
     """Check the settings, then serve until Ctrl-C or SIGTERM.
 
     ``notify`` gets warnings, and the link to open once the server answers. With ``quiet`` it gets
-    only a link that nobody could do without, because it holds the token.
+    only a link that contains the token, since the workbench is not usable without it.
     """
     store = _check(settings)
     if settings.token is not None and len(settings.token) < _SHORTEST_TOKEN and not quiet:
         message = f"a token of fewer than {_SHORTEST_TOKEN} characters can be guessed"
         notify(f"karat: warning: {message}")
-    # Commands end before garbage adds up, and turn its collection off; a server runs on.
+    # Commands turn garbage collection off because they end soon; a server needs it.
     gc.enable()
     with _browser_opener(settings.token) if open_page else nullcontext() as open_in_browser:
 
@@ -142,7 +142,7 @@ def serve(
 
         _run_server(settings, ready)
     if threading.active_count() > 1:
-        # All is saved and closed. A normal exit would wait for threads that may take minutes.
+        # Everything is saved and closed. A normal exit would wait minutes for some threads.
         _exit_now()
 
 
@@ -151,9 +151,9 @@ def _check(settings: Settings) -> str:
     if settings.config is not None:
         read_config(settings.config)
     if settings.pool is not None and not settings.pool.is_file():
-        raise InputError("no such file; karat pool writes one", where=str(settings.pool))
+        raise InputError("no such file; create it with karat pool", where=str(settings.pool))
     with Store.open(settings.store, patience=_CHECK_PATIENCE) as store:
-        # A store that does not exist yet begins with the first save.
+        # The first save creates a store that does not exist yet.
         with suppress(NoHistoryError):
             store.stamp()
         return store.name
@@ -204,7 +204,7 @@ def options(app: FastAPI) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn that reports when it is ready, and ends work that would keep it from ending."""
+    """Uvicorn that reports when it is ready, and stops running work on shutdown."""
 
     def __init__(self, app: FastAPI, ready: Callable[[], None]) -> None:
         super().__init__(options(app))
@@ -218,7 +218,7 @@ class _Server(uvicorn.Server):
         if not self.should_exit:
             self._ready()
             if VEGA in asset_table():
-                # The first page with charts need not wait for it then.
+                # Preloaded, so that the first page with charts does not wait for it.
                 threading.Thread(target=vega, name="karat-vega", daemon=True).start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -273,7 +273,7 @@ def _browser_opener(token: str | None) -> Iterator[Callable[[str], None]]:
             file = Path(folder) / "open.html"
             url = escape(link_with_token(address, token))
             file.write_text(_REDIRECT.format(url=url), "utf-8")
-            # A browser in a terminal returns only when it is closed.
+            # A terminal browser returns only when it is closed.
             threading.Thread(target=webbrowser.open, args=(file.as_uri(),), daemon=True).start()
 
         yield open_in_browser

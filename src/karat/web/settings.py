@@ -49,12 +49,12 @@ class Settings:
         object.__setattr__(self, "host", plain_host(self.host))
         if self.token is None and not is_loopback(self.host):
             raise UsageError(
-                f"--host {self.host} may let other machines in, which needs a token:"
+                f"--host {self.host} may be reachable from other machines, which requires a token:"
                 " --token TOKEN, or KARAT_TOKEN in the environment"
             )
         token = self.token or "none"
         if self.token == "" or not token.isascii() or not token.isprintable() or " " in token:
-            raise UsageError("the token is made of letters, digits and signs, without blanks")
+            raise UsageError("the token may only have letters, digits and signs, without spaces")
 
     def link(self, address: str) -> str:
         """Return the link to print, with the token if it was made for this link."""
@@ -85,7 +85,7 @@ def settings_from_options(
     from karat.project.systems import CONFIG_FILE
 
     if token is not None and no_token:
-        raise UsageError("--token and --no-token exclude each other; give one of them")
+        raise UsageError("--token and --no-token cannot be combined; give one of them")
     if not port.isdecimal() or len(port) > 5 or int(port) > _HIGHEST_PORT:
         raise UsageError(f"--port is {port!r}; give a whole number from 0 to {_HIGHEST_PORT:,}")
     if config is None and Path(CONFIG_FILE).is_file():
@@ -151,10 +151,10 @@ def is_loopback(host: str) -> bool:
 
 
 def secrets_of(settings: Settings) -> dict[str, str]:
-    """Return every secret that is known here, by the name that is shown in its place."""
+    """Return every known secret, by the name that is shown in its place."""
     known: dict[str, str] = {}
     if settings.config is not None:
-        # Variables that the karat.yaml names anywhere, whoever reads them.
+        # All variables that the karat.yaml refers to.
         with suppress(OSError):
             text = settings.config.read_text("utf-8", "replace")
             words = " ".join(ENVIRONMENT_VARIABLE.findall(text))

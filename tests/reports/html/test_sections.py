@@ -89,7 +89,7 @@ def test_a_gate_without_a_value_has_no_bar_and_no_margin():
 
 def test_without_gates_and_comparison_the_page_says_that_nothing_is_judged():
     page = page_of(document(system("alpha")))
-    assert "no gates and no comparison" in page.one("div", cls="banner").text
+    assert "neither gates nor a comparison" in page.one("div", cls="banner").text
     assert not page.all("table", cls="gates")
 
 
@@ -255,7 +255,7 @@ def test_inputs_conventions_and_digests_are_told():
     assert told["missing"][0] == "zero"
     assert told["depth"][0] == "not set"
     assert set(told) == set(made["conventions"])
-    assert "words" in table(page, "As their logs say")[1]
+    assert "words" in table(page, "As recorded in the logs")[1]
     assert "karat 0.1.0" in page.one("section", id="provenance").text
 
 

@@ -1,4 +1,4 @@
-"""Charts of a page: measures over k, where a measure is lost, latency, and what quality it buys.
+"""Charts of a page: measures over k, losses by stage, latency, and quality against latency.
 
 Their tables are those of the analyses. Colours are names of CSS custom properties, so that a
 drawn chart follows the theme and turns dark on white for print without being drawn again.
@@ -37,22 +37,22 @@ Systems = Mapping[str, Document]
 MUTED, LINE = "var(--muted)", "var(--line)"
 GOOD, BAD, VALUE = "var(--good)", "var(--bad)", "var(--accent)"
 DASHES = [4, 4]
-# As many as charts.css has colours of lines.
+# The number of line colours in charts.css.
 SERIES = 7
-# A sentence names no more systems than these.
+# The most systems that a sentence names.
 NAMED = 3
 HEIGHT = 250
-# From this ratio on, small values would fall together on a linear scale.
+# From this ratio on, small values would be indistinguishable on a linear scale.
 _FAR = 20.0
 # The least that an axis of values spans, as a share of the highest.
 _SPAN = 0.2
 # The encoding of a mark's tooltip.
 TOOLTIP: Spec = {"field": "told", "type": "nominal"}
-# Numbers as people write them, from 0.05 to 20,000: never as powers of ten.
+# Plain numbers from 0.05 to 20,000: never powers of ten.
 PLAIN = ",.6~f"
 # Less than this is the rounding of sums.
 _NOTHING = 1e-9
-# The figures that a stage is drawn by, and those of its table.
+# The figures in the drawing of a stage, and those in its table.
 _DRAWN = ("p50", "p95")
 _SHOWN = ("mean", "p50", "p90", "p95", "p99")
 # The height of a line, and of a stage at least.
@@ -63,7 +63,7 @@ _STEP, _LEAST = 15, 34
 class ReportChart:
     """One chart of a page.
 
-    ``about`` says in a sentence what it shows, ``table`` holds the same figures, ``spec`` is
+    ``about`` describes it in a sentence, ``table`` holds the same figures, ``spec`` is
     Vega-Lite without width, fonts or colours of a theme.
     """
 
@@ -144,7 +144,7 @@ def _best(lines: Mapping[str, Document]) -> list[Row]:
 def _curve_sentence(
     measure: str, k: int, rows: Sequence[Row], share: float | None, *, drawn_ceiling: bool
 ) -> str:
-    """Return the values at one k, the best first, and what the marks mean."""
+    """Return a sentence with the values at one k, best first, and the meaning of the marks."""
     at_k = sorted((row for row in rows if row["k"] == k), key=lambda row: -row["mean"])
     values = [f"{row['value']} for {shown(row['system'])}" for row in at_k]
     marks = []
@@ -154,7 +154,7 @@ def _curve_sentence(
     marks += ["a ring is where a curve levels off"] if any(row["knee"] for row in rows) else []
     marks += ["the dashed curve is the best reachable"] if drawn_ceiling else []
     sentence = f"{label(measure)} at k = {k} is {first_few(values)}."
-    return f"{sentence} In the drawing {first_few(marks)}." if marks else sentence
+    return f"{sentence} In the chart, {first_few(marks)}." if marks else sentence
 
 
 def _curve_spec(systems: Systems, rows: Sequence[Row], best: Sequence[Row], k: int | None) -> Spec:
@@ -319,13 +319,13 @@ def _trade_charts(systems: Systems, measure: str | None) -> Iterator[ReportChart
 
 
 def _beats(other: Document, place: Document) -> bool:
-    """Return whether a system is not worse in either and better in one."""
+    """Return whether a system is at least as good in both and better in one."""
     first, second = ((of["up"], -of["latency"]["value"]) for of in (other, place))
     return first != second and all(a >= b for a, b in zip(first, second, strict=True))
 
 
 def _trade_spec(systems: Systems, places: Sequence[Row], measure: str) -> Spec:
-    """Return points with their intervals, and a step line along those that no other beats."""
+    """Return points with their intervals, and a step line along the Pareto front."""
     rows: list[Row] = []
     for place in places:
         quality, latency = place["quality"], place["latency"]
@@ -367,7 +367,7 @@ def marked(systems: Systems, rows: Sequence[Row], *, shaped: bool = False) -> Sp
     drawn = {row["system"] for row in rows}
     places = {name: at for at, name in enumerate(systems) if name in drawn}
     who: Spec = {"field": "system", "type": "nominal", "title": None}
-    # Marks of a legend would be as pale as the bands.
+    # Legend marks would otherwise be as pale as the bands.
     who["legend"] = {"symbolOpacity": 1} if len(systems) > 1 else None
     colours = [f"var(--series-{at % SERIES + 1})" for at in places.values()]
     shapes = [SHAPES[(at + at // SERIES) % len(SHAPES)] for at in places.values()]
@@ -384,7 +384,7 @@ def layer(mark: Spec, where: str | None = None, **encoding: Spec) -> Spec:
 
 
 def amounts(field: str, values: Sequence[float], title: str) -> Spec:
-    """Return an axis of times: logarithmic if they differ by a lot, else from 0."""
+    """Return a time axis: logarithmic for a large range, else from 0."""
     low, high = min(values), max(values)
     by_ratio = low > 0 and high >= _FAR * low
     if by_ratio:
@@ -433,7 +433,7 @@ def shown(name: str) -> str:
 
 
 def first_few(parts: Sequence[str]) -> str:
-    """Return the first things as part of a sentence, and how many more there are.
+    """Return the first items as part of a sentence, and the number of further ones.
 
     >>> first_few(["a"]), first_few(["a", "b"]), first_few(["a", "b", "c", "d", "e"])
     ('a', 'a and b', 'a, b, c and 2 more')

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from karat.pages.formatting import change
 
 Document = Mapping[str, Any]
-# What a template reads of a section.
+# The values of a section that templates read.
 Context = dict[str, Any]
 
 
@@ -31,7 +31,7 @@ def measure_names(document: Document) -> list[str]:
 
 
 def primary_name(document: Document, head: Document | None) -> str | None:
-    """Return the measure that decides: the rule's, else the view's, else the first."""
+    """Return the primary measure: the rule's, else the view's, else the first."""
     names = measure_names(document)
     deciding = (document.get("rule", {}).get("primary"), (head or {}).get("primary"))
     return next((name for name in deciding if name in names), names[0] if names else None)
@@ -58,7 +58,7 @@ def with_minus(text: str) -> str:
 
 
 def signed_change(value: float | None) -> str:
-    """Return a difference with its sign and a true minus; one too small to see has none.
+    """Return a difference with its sign and a true minus; no sign if it rounds to 0.
 
     >>> signed_change(0.03), signed_change(-0.4), signed_change(-1e-9), signed_change(None)
     ('+0.0300', '−0.4000', '0.0000', '-')
@@ -68,7 +68,7 @@ def signed_change(value: float | None) -> str:
 
 
 def link_to(**filters: str) -> str:
-    """Return the link to the queries that a table of queries shows under these filters.
+    """Return the link to the query table with these filters.
 
     >>> link_to(**{"class": "low_rank", "system": "a & b"})
     '#class=low_rank&system=a+%26+b'
@@ -107,7 +107,7 @@ def link_names(sentence: str, links: Mapping[str, str]) -> list[tuple[str, str]]
     return [(with_minus(piece), links.get(piece, "")) for piece in pieces if piece]
 
 
-# Room for half a mark at both ends.
+# Space for half a mark at both ends.
 _EDGE = 5.0
 
 
@@ -180,7 +180,7 @@ def scale_of(values: Iterable[float | None], width: float) -> Scale:
 def split_bar(
     parts: Sequence[tuple[str, int]], width: float, text: str = "", *, total: int | None = None
 ) -> Drawing:
-    """Return a bar of parts side by side, of a whole unless ``total`` is larger; none is unseen.
+    """Return a bar of adjacent parts, out of their sum or ``total``; no part is too small to see.
 
     >>> bar = split_bar([("wins", 3), ("losses", 1)], 80)
     >>> [(mark.kind, mark.x, mark.width) for mark in bar.marks]

@@ -1,4 +1,4 @@
-"""A report as one HTML file that holds all it needs and fetches nothing."""
+"""A report as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from karat.reports.html.systems import segments_of, systems_of
 from karat.reports.html.view import view_of
 from karat.version import __version__
 
-# No name that a person gave and no address is longer, and a page must stay readable with others.
+# Longer texts are cut, so that the page stays readable; real names and addresses are shorter.
 LONGEST_TEXT = 8_192
-# Sections that are there if they have charts.
+# Sections that are shown if they have charts.
 _CHART_SECTIONS = {
-    "curves": "What k changes",
+    "curves": "Measures by k",
     "losses": "Losses",
     "latency": "Latency",
     "trade": "Quality against latency",
@@ -46,7 +46,7 @@ def to_html(report: Report) -> bytes:
 
 
 def context_of(document: Document, head: Document | None) -> Context:
-    """Return what the templates read, in a file and in the workbench.
+    """Return the template variables, for a file and for the workbench.
 
     Without the ``head`` of a view there are no single queries.
     """
@@ -95,7 +95,7 @@ def environment() -> Environment:
 
 
 def safe_text(value: object) -> object:
-    """Return a text as a template shows it: without control characters, and cut if very long."""
+    """Return a text for display: without control characters, and cut if very long."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return label(value if len(value) <= LONGEST_TEXT else f"{value[:LONGEST_TEXT]}…")
@@ -108,7 +108,7 @@ def data(value: object) -> Markup:
 
 
 def sections_of(document: Document, head: Document | None = None) -> Context:
-    """Return what the templates of the sections read; all texts are safe to show."""
+    """Return the template variables of the sections; all texts are safe to show."""
     return {
         "verdict": verdict_of(document, head),
         "systems": systems_of(document, head),

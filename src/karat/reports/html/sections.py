@@ -34,11 +34,11 @@ from karat.reports.html.elements import (
 )
 from karat.reports.report_page import bounds_lines, bounds_table, inexact_lines, range_table
 
-# More reasons than these are folded.
+# Further reasons are collapsed.
 MOST_REASONS = 6
-# Of more verdicts, those on pairs go into a table.
+# With more verdicts, those on pairs are in a table.
 MOST_BANNERS = 3
-# More rows than these scroll in a frame.
+# Longer tables scroll in a frame.
 TALL = 30
 _WIDTH = 170.0
 
@@ -51,24 +51,23 @@ _COUNTS = {
     "scored": ("scored", "with results in the run and relevant gold"),
     "missing": ("missing", "not in the run"),
     "failed_calls": ("failed calls", "the system logged an error; if the query is scored"),
-    "no_answer": ("no answer", "marked as having none: not part of the means"),
+    "no_answer": ("no answer", "marked as unanswerable: not part of the means"),
     "empty_gold": ("no relevant gold", "no item is relevant: not part of the means"),
     "not_in_gold": ("not in the gold", "in the run, but without gold"),
     "not_in_queries": ("not in the queries", "in the gold, but not in the queries"),
-    "repeats": ("repeated hits", "an item returned twice for a query: the second counts nothing"),
+    "repeats": ("repeated hits", "an item returned twice for a query: the second does not count"),
     "order_conflicts": ("order conflicts", "logged ranks contradict the scores"),
     "versions_unknown": ("unknown versions", "could not be compared with the query's as_of"),
 }
 _PLAIN = ("queries", "scored", "no_answer")
-# The width of the drawing of a count.
+# The width of a count's bar.
 _COUNT = 90.0
 
 
 def verdict_of(document: Document, head: Document | None = None) -> Context:
     """Return the verdict on gates and comparisons; a report without either has none.
 
-    ``gates`` are grouped by the system that they judge. ``many`` banners are too many to read:
-    those about pairs are a table.
+    ``gates`` are grouped by system. With ``many`` banners, those about pairs are a table instead.
     """
     names = system_names(document)
     gates = document.get("gates", [])
@@ -117,7 +116,7 @@ def _banners(document: Document) -> list[Context]:
         banner = _banner(verdict.word, verdict.about, verdict.tone, reasons)
         banners.append(banner | {"pair": verdict.pair})
     if not banners:
-        sentence = "There are no gates and no comparison, so there is no verdict."
+        sentence = "No verdict: the report has neither gates nor a comparison."
         banners = [_banner("MEASURED", "no verdict", "plain", [sentence])]
     return banners
 
@@ -125,7 +124,7 @@ def _banners(document: Document) -> list[Context]:
 def _warnings(document: Document) -> list[Context]:
     warnings = []
     if dead := [system["name"] for system in document["systems"] if _unanswered(system)]:
-        sentence = "No query could be scored, so there are no figures to compare."
+        sentence = "No query could be scored, so there are no values to compare."
         about = f"nothing scored: {', '.join(dead)}"
         warnings.append(_banner("CANNOT TELL", about, "bad", [sentence]))
     if partial := [system["name"] for system in document["systems"] if system.get("partial")]:
@@ -163,7 +162,7 @@ def _grouped(
 
 
 def _gate_row(gate: Document) -> Context:
-    """Return a gate as figures: what was measured, and how far it is from the limit."""
+    """Return a gate's values: the measurement, and its distance from the limit."""
     limit, value = limit_of(gate), gate["value"]
     mean, _, ends = gate_mean(gate).partition(PART)
     return {
@@ -181,7 +180,7 @@ def _gate_row(gate: Document) -> Context:
 
 
 def _gate_bar(gate: Document, limit: float) -> Drawing:
-    """Return what was measured, on a scale with the limit."""
+    """Return the drawing of the measured value on a scale with the limit."""
     upper = gate.get("min") is None
     scale = scale_of([gate["mean"], limit, gate["ceiling"], *(gate["ci"] or ())], _WIDTH)
     passing = (scale.low, limit) if upper else (limit, scale.high)
@@ -199,7 +198,7 @@ def _gate_bar(gate: Document, limit: float) -> Drawing:
 
 
 def counts_of(document: Document, head: Document | None) -> Context:
-    """Return the counts as rows, systems as columns, then what labels could change."""
+    """Return the counts as rows, systems as columns, then the bounds over unjudged items."""
     return {
         "names": system_names(document),
         "rows": [*_count_rows(document), *_unjudged(document, head or {})],
@@ -225,7 +224,7 @@ def _count_rows(document: Document) -> list[Context]:
 
 
 def _count(key: str, n: int | None) -> Context:
-    """Return a count as it is shown: its ``kind`` is plain, quiet (zero) or loud."""
+    """Return a count for display: its ``kind`` is plain, quiet (zero) or loud."""
     if n is None:
         return {"text": NOTHING, "kind": "quiet", "share": ""}
     quiet = not n and key not in ("queries", "scored")

@@ -40,19 +40,19 @@ from karat.reports.html.elements import (
     with_minus,
 )
 
-# More pairs than these are folded.
+# Further pairs are collapsed.
 MOST_OPEN = 3
-# Widths of the drawings of a difference, and of wins and losses.
+# Widths of the bars of a difference, and of wins and losses.
 _DELTA, _SPLIT = 105.0, 90.0
 
-# Comparisons and gates by the segment that they are about: its columns and its values.
+# Comparisons and gates by segment: its columns and values.
 Rows = Mapping[tuple[str, ...], Document]
 
 
 def systems_of(document: Document, head: Document | None) -> Context:
-    """Return measures as rows, the one that decides first: all systems, then each pair.
+    """Return measures as rows, the primary one first: all systems, then each pair.
 
-    ``alone`` is true where one pair says all that there is to say.
+    ``alone`` is true if the table of one pair shows everything.
     """
     names = system_names(document)
     compared: Rows = {
@@ -85,7 +85,7 @@ def systems_of(document: Document, head: Document | None) -> Context:
 
 
 def _delta(row: Document | None) -> Context | None:
-    """Return the difference of a measure as it is shown; None if nothing was compared."""
+    """Return the difference of a measure for display; None if it was not compared."""
     if row is None or not row["n"]:
         return None
     wins, equal, losses = row["wins"], row["ties"], row["losses"]
@@ -159,7 +159,7 @@ def _rows(document: Document, head: Document | None, compared: Rows) -> list[Con
 
 
 def _range_of_n(cells: Sequence[Document]) -> str:
-    """Return over how many queries the cells are: one number, or the lowest and the highest."""
+    """Return the number of queries of the cells: one number, or a range."""
     ns = [cell["n"] for cell in cells]
     return " to ".join(f"{n:,}" for n in dict.fromkeys([min(ns), max(ns)]))
 
@@ -221,9 +221,9 @@ def _meanings(measures: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def segments_of(document: Document, head: Document | None) -> Context:
-    """Return a heat-map for every segment column, and the segments that go the other way.
+    """Return a heat-map for every segment column, and segments that contradict the overall result.
 
-    Those that are beyond chance come first.
+    Significant ones come first.
     """
     reversals = sorted(
         map(with_minus, document.get("reversals", ())),
@@ -249,7 +249,7 @@ def _by_segment(rows: Sequence[Document], column: str, *keys: str) -> Rows:
 
 
 def _heat_map(document: Document, head: Document | None, column: str) -> Context:
-    """Return one segment column: a line for each value, and what the colours mean."""
+    """Return one segment column: a row for each value, and the meaning of the colours."""
     systems = document["systems"]
     gates = document.get("gates", ())
     # A gate on one system is a limit for all.
@@ -327,7 +327,7 @@ def _heat(
 
 
 def _heat_word(cell: Document, tone: str, against: str, *, lower: bool) -> str:
-    """Return the state of a cell in words, for readers who do not see its colour."""
+    """Return the state of a cell as a word, for readers who cannot see its colour."""
     if cell["mean"] is None:
         return "no value"
     if tone not in ("good", "bad"):

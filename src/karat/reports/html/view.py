@@ -1,7 +1,7 @@
-"""The view of a report: every query with what each system made of it, as plain data for a page.
+"""The view of a report: every query with the results of each system, as plain data for a page.
 
-The ``head`` is small, ``rows`` have what a table of all queries needs, and ``blocks`` what is
-known of single queries, some at a time, so that a page reads only those that it shows.
+The ``head`` is small, ``rows`` hold the data of the query table, and ``blocks`` the details of
+queries, in groups, so that a page reads only those that it shows.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ Row = Mapping[str, Any]
 # An item, its score and its grade; None where unknown.
 Hit = tuple[str, float | None, float | None]
 
-# At most this many queries get BM25's list, fewer in a large corpus; more would take longer than
+# The most queries to search with BM25, fewer in a large corpus, so that this stays faster than
 # evaluating.
 MOST_BM25, MOST_SCORES = 500, 50_000_000
-# Of more gold, the best is listed.
+# The most gold items to list, best first.
 MOST_GOLD = 50
 _NOTES = ("notes", "note")
 _LONGEST_VALUE = 500
 
 STATUSES = ("scored", "missing", "failed", "no_answer", "empty_gold")
-# Everything that steers a device instead of being read, except tab and line feed.
+# Control characters, except tab and line feed.
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -273,7 +273,7 @@ def details_of(report: Report, queries: ReportQueries, worth: Ints) -> QueryDeta
 
 
 def _results(system: System) -> list[dict[str, Any]]:
-    """Return what a system returned for each query; of a stored one only the statuses."""
+    """Return the results of a system by query; only the statuses if it is from a store."""
     scores, staged = system.scores, system.staged
     hits, calls = _hits(scores), _calls(scores, staged)
     failures = () if system.failures is None else system.failures.queries
@@ -298,7 +298,7 @@ def _results(system: System) -> list[dict[str, Any]]:
 
 
 def _hits(scores: Scores) -> dict[int, list[Hit]]:
-    """Return the top of every list, as far as it was kept."""
+    """Return the top of every list, as far as the runs hold it."""
     lists = scores.lists
     if lists is None:
         return {}
@@ -323,7 +323,7 @@ def _places(scores: Scores) -> dict[int, int]:
 
 
 def _calls(scores: Scores, staged: Staged | None) -> dict[str, Row]:
-    """Return what a log says about each call besides its lists: times, costs, errors."""
+    """Return the times, costs and errors of each call in a log."""
     calls = scores.calls if staged is None or staged.calls is None else staged.calls
     if calls is None:
         return {}
@@ -332,7 +332,7 @@ def _calls(scores: Scores, staged: Staged | None) -> dict[str, Row]:
 
 
 def _plain_rows(frame: pl.DataFrame, silent: Sequence[Any] = (None, "")) -> dict[str, Row]:
-    """Return what a table says about each query; ``silent`` values are left out."""
+    """Return the values of a table by query, without the ``silent`` ones."""
     return {
         row.pop("query_id"): {
             name: _plain_value(value)
@@ -367,7 +367,7 @@ def _bm25(
 ) -> tuple[Scores | None, str | None]:
     """Return BM25's lists for the queries of highest priority, and a note on the others."""
     if staged is None:
-        return None, "BM25's list needs the runs, and these scores come from a store"
+        return None, "BM25's list needs the runs, which the store does not have"
     items = 1 if report.index is None else max(len(report.index), 1)
     chosen = sorted(worth[: min(MOST_BM25, max(MOST_SCORES // items, 1))].tolist())
     texts = {row: text for row in chosen if (text := queries.texts[row]) is not None}
@@ -375,7 +375,7 @@ def _bm25(
     if scores is None:
         return None, lacks
     many = plural(len(texts), "query", "queries")
-    note = f"BM25 was searched for {many}, those that miss or differ most"
+    note = f"BM25 was searched for {many}: those that miss or differ most"
     return scores, note if len(chosen) < len(queries.ids) else None
 
 
@@ -386,7 +386,7 @@ def items_in(detail: Row) -> list[str]:
     return list(dict.fromkeys([*gold, *(hit[0] for hits in lists for hit in hits)]))
 
 
-# The characters that a file of a few megabytes has room for, in all and for one text.
+# The most characters of texts in a file, to keep it at a few megabytes: in total and per text.
 ROOM, LONGEST = 5_000_000, 2_000
 
 
@@ -404,7 +404,7 @@ def blocks_of(
         for start, block_texts in zip(starts, texts, strict=True)
     ]
     if index is None:
-        return blocks, "no texts: the items' texts need a corpus; give --corpus"
+        return blocks, "no texts, because there is no corpus; give --corpus"
     # The items and the block of each query, by priority.
     shown = [(items_in(details.queries[row]), row // size) for row in worth.tolist()]
     texts_by_item = _texts_of(details, index, {item for items, _ in shown for item in items})
@@ -423,14 +423,14 @@ def blocks_of(
     note = None
     if served < len(shown):
         note = (
-            f"this file has texts for {served:,} of {len(shown):,} queries, those that miss or "
+            f"this file has texts for {served:,} of {len(shown):,} queries: those that miss or "
             f"differ most, up to {LONGEST:,} characters each; more would make it too large"
         )
     return blocks, note
 
 
 def _texts_of(details: QueryDetails, index: CorpusIndex, items: set[str]) -> dict[str, Row]:
-    """Return what the corpus says about items; the gold's own text for spans and documents."""
+    """Return the texts of items from the corpus; from the gold for spans and documents."""
     gold = (item for judged in details.gold.values() for item in judged)
     gold_texts = {
         item.item_id: {"text": item.text, "title": None} for item in gold if item.text is not None
@@ -457,7 +457,7 @@ def _command(report: Report, system: System) -> str | None:
     if conventions.profile != "karat":
         words += ["--profile", conventions.profile]
     settings, usual = asdict(conventions), asdict(conventions_of(conventions.profile))
-    # The file decides about order and unit, unless somebody did.
+    # Order and unit come from the file, unless given.
     for name in (name for name in SETTABLE if name not in ("order", "unit")):
         value = settings[name]
         if value not in (usual.get(name), None, ()):
@@ -484,7 +484,7 @@ _LEVEL = 4
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What a page shows of single queries, as plain data."""
+    """The queries of a page, as plain data."""
 
     head: Mapping[str, Any]
     rows: Mapping[str, Any]
@@ -511,7 +511,7 @@ def view_of(report: Report) -> View:
 
 
 def primary_of(report: Report) -> str:
-    """Return the measure that decides: the comparison's, else the one that would."""
+    """Return the primary measure: the comparison's, else the default."""
     if report.comparisons is not None:
         return report.comparisons.primary.measure
     scores = report.systems[0].scores
@@ -538,7 +538,7 @@ def _head(
         "version": VERSION,
         "systems": [system.name for system in report.systems],
         "baseline": 0,
-        # Those that have a value in any system; all if none has one.
+        # Measures with a value in any system; all if none has one.
         "measures": [{"name": name, "better": better[name]} for name in valued or better],
         "primary": primary_of(report),
         "k": conventions.k,

@@ -1,36 +1,36 @@
 "use strict";
 
-// Asks the workbench's API: karat.api.get(url), karat.api.post(url, body). What it refuses is
-// thrown as an Error whose message is the sentence to show.
+// Calls the workbench's API: karat.api.get(url), karat.api.post(url, body). A refused request
+// throws an Error whose message can be shown as it is.
 (function () {
   const karat = (window.karat = window.karat || {});
   const csrf = document.currentScript.dataset.csrf;
 
-  async function ask(url, options) {
+  async function request(url, options) {
     let response;
     try {
       response = await fetch(url, { credentials: "same-origin", ...options });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Error("the workbench does not answer; is karat serve still running?");
+      throw new Error("the workbench does not respond; is karat serve still running?");
     }
     const json = (response.headers.get("content-type") || "").startsWith("application/json");
-    const answer = json ? await response.json() : null;
+    const body = json ? await response.json() : null;
     if (!response.ok) {
-      const ended = response.status === 401 && "your session has ended; load the page again and enter the token";
-      const error = new Error(ended || (answer && answer.error) || `the answer was ${response.status}`);
+      const message = response.status === 401 && "your session has ended; load the page again and enter the token";
+      const error = new Error(message || (body && body.error) || `the server returned status ${response.status}`);
       error.status = response.status;
       throw error;
     }
-    return answer;
+    return body;
   }
 
   function get(url, options = {}) {
-    return ask(url, options);
+    return request(url, options);
   }
 
   function post(url, body, options = {}) {
-    return ask(url, {
+    return request(url, {
       ...options,
       method: "POST",
       headers: { "Content-Type": "application/json", "X-Karat-CSRF": csrf },
@@ -38,12 +38,12 @@
     });
   }
 
-  // Says something at the top of the page, where screen readers hear it.
+  // Shows a message at the top of the page and announces it to screen readers.
   function notice(text, kind = "") {
-    const place = document.getElementById("notice");
-    place.textContent = text;
-    place.className = `notice ${kind}`.trim();
-    place.hidden = !text;
+    const element = document.getElementById("notice");
+    element.textContent = text;
+    element.className = `notice ${kind}`.trim();
+    element.hidden = !text;
   }
 
   karat.api = { get, post, notice };

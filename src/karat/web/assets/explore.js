@@ -1,7 +1,7 @@
 "use strict";
 
-// The query explorer: asks each chosen system as one types, and shows the lists side by side.
-// A system has one question under way at most; an answer to an older one is dropped.
+// The query explorer: searches the selected systems as you type and shows the results side by side.
+// Each system has at most one request in flight; a response to an outdated query is discarded.
 (function () {
   const form = document.getElementById("question");
   if (!form) return;
@@ -9,274 +9,274 @@
   const text = document.getElementById("text");
   const k = document.getElementById("k");
   const columns = document.getElementById("columns");
-  const told = document.getElementById("told");
+  const status = document.getElementById("explore-status");
   const suggestions = document.getElementById("suggestions");
   const boxes = [...form.querySelectorAll("input[name=system]")];
   const rel = Number(form.dataset.rel);
-  const hello = told.textContent;
-  const shown = new Map();
+  const introduction = status.textContent;
+  const columnsByName = new Map();
   let question = { text: "", k: 10 };
 
-  function column(name) {
-    const made = document.getElementById("column").content.cloneNode(true).firstElementChild;
-    made.querySelector("h2").textContent = name;
-    made.setAttribute("aria-label", name);
-    return { name, place: made, busy: false, asked: null, answer: null, error: null };
+  function createColumn(name) {
+    const panel = document.getElementById("column").content.cloneNode(true).firstElementChild;
+    panel.querySelector("h2").textContent = name;
+    panel.setAttribute("aria-label", name);
+    return { name, element: panel, busy: false, answered: null, result: null, error: null };
   }
 
-  // The columns of the chosen systems, in the order of the karat.yaml; those that stay keep
-  // their lists.
-  function arrange() {
+  // Shows a column for each selected system, in karat.yaml order. Columns that remain keep their
+  // results.
+  function updateColumns() {
     const chosen = boxes.filter((box) => box.checked).map((box) => box.value);
-    for (const name of [...shown.keys()]) {
-      if (!chosen.includes(name)) shown.delete(name);
+    for (const name of [...columnsByName.keys()]) {
+      if (!chosen.includes(name)) columnsByName.delete(name);
     }
     for (const name of chosen) {
-      if (!shown.has(name)) shown.set(name, column(name));
+      if (!columnsByName.has(name)) columnsByName.set(name, createColumn(name));
     }
-    const ordered = chosen.map((name) => [name, shown.get(name)]);
-    shown.clear();
-    for (const [name, one] of ordered) shown.set(name, one);
-    columns.replaceChildren(...ordered.map(([, one]) => one.place));
+    const ordered = chosen.map((name) => [name, columnsByName.get(name)]);
+    columnsByName.clear();
+    for (const [name, column] of ordered) columnsByName.set(name, column);
+    columns.replaceChildren(...ordered.map(([, column]) => column.element));
   }
 
-  function wish() {
-    const number = k.value.trim() ? Math.round(Number(k.value)) : NaN;
-    const wanted = Number.isFinite(number) ? Math.min(Math.max(number, 1), Number(k.max)) : 10;
-    return { text: text.value.trim(), k: wanted };
+  function readQuestion() {
+    const requested = k.value.trim() ? Math.round(Number(k.value)) : NaN;
+    const depth = Number.isFinite(requested) ? Math.min(Math.max(requested, 1), Number(k.max)) : 10;
+    return { text: text.value.trim(), k: depth };
   }
 
-  function same(one, other) {
-    return one && other && one.text === other.text && one.k === other.k;
+  function sameQuestion(first, second) {
+    return first && second && first.text === second.text && first.k === second.k;
   }
 
-  function change() {
-    question = wish();
-    arrange();
-    remember();
-    for (const one of shown.values()) {
-      if (question.text) ask(one);
-      else clear(one);
+  function refresh() {
+    question = readQuestion();
+    updateColumns();
+    writeAddress();
+    for (const column of columnsByName.values()) {
+      if (question.text) search(column);
+      else clear(column);
     }
-    for (const one of shown.values()) mark(one);
-    summarise();
+    for (const column of columnsByName.values()) updateRankChanges(column);
+    updateStatus();
   }
 
-  async function ask(one) {
-    if (one.busy || (same(one.asked, question) && !one.error)) return;
-    const asked = question;
-    one.asked = null;
-    one.busy = true;
-    one.place.setAttribute("aria-busy", "true");
-    let answer = null;
+  async function search(column) {
+    if (column.busy || (sameQuestion(column.answered, question) && !column.error)) return;
+    const sent = question;
+    column.answered = null;
+    column.busy = true;
+    column.element.setAttribute("aria-busy", "true");
+    let result = null;
     let error = null;
     try {
-      answer = await karat.api.post("/api/search", { system: one.name, ...asked });
-    } catch (problem) {
-      error = problem.message;
+      result = await karat.api.post("/api/search", { system: column.name, ...sent });
+    } catch (failure) {
+      error = failure.message;
     }
-    one.busy = false;
-    if (shown.get(one.name) !== one) return;
-    if (!same(asked, question)) {
-      if (question.text) ask(one);
-      else clear(one);
+    column.busy = false;
+    if (columnsByName.get(column.name) !== column) return;
+    if (!sameQuestion(sent, question)) {
+      if (question.text) search(column);
+      else clear(column);
       return;
     }
-    Object.assign(one, { asked, answer, error });
-    one.place.removeAttribute("aria-busy");
-    draw(one);
-    for (const each of shown.values()) mark(each);
-    summarise();
+    Object.assign(column, { answered: sent, result, error });
+    column.element.removeAttribute("aria-busy");
+    render(column);
+    for (const visible of columnsByName.values()) updateRankChanges(visible);
+    updateStatus();
   }
 
-  function clear(one) {
-    Object.assign(one, { asked: null, answer: null, error: null });
-    one.place.removeAttribute("aria-busy");
-    draw(one);
+  function clear(column) {
+    Object.assign(column, { answered: null, result: null, error: null });
+    column.element.removeAttribute("aria-busy");
+    render(column);
   }
 
-  function draw(one) {
-    const problem = one.place.querySelector(".problem");
-    problem.hidden = !one.error;
-    problem.textContent = one.error || "";
-    const took = one.place.querySelector(".took");
-    took.textContent = one.answer ? `${milliseconds(one.answer.latency_ms)} ms` : "";
-    const hits = one.answer ? one.answer.hits : [];
-    const words = terms(question.text);
-    const rows = hits.map((hit) => row(hit, words));
-    if (one.answer && !rows.length) rows.push(element("li", "nothing muted", "Nothing was found."));
-    one.place.querySelector("ol").replaceChildren(...rows);
-    const instead = one.place.querySelector(".instead");
-    const notes = one.answer ? [one.answer.rewritten, one.answer.source] : [null, null];
-    instead.textContent = [
+  function render(column) {
+    const problem = column.element.querySelector(".problem");
+    problem.hidden = !column.error;
+    problem.textContent = column.error || "";
+    const took = column.element.querySelector(".took");
+    took.textContent = column.result ? `${formatMilliseconds(column.result.latency_ms)} ms` : "";
+    const hits = column.result ? column.result.hits : [];
+    const queryTerms = terms(question.text);
+    const rows = hits.map((hit) => row(hit, queryTerms));
+    if (column.result && !rows.length) rows.push(element("li", "nothing muted", "No results."));
+    column.element.querySelector("ol").replaceChildren(...rows);
+    const note = column.element.querySelector(".instead");
+    const notes = column.result ? [column.result.rewritten, column.result.source] : [null, null];
+    note.textContent = [
       notes[0] === null || notes[0] === question.text ? "" : `searched for: ${notes[0]}`,
       notes[1] === null ? "" : `from ${notes[1]}`,
     ]
       .filter(Boolean)
       .join("; ");
-    instead.hidden = !instead.textContent;
-    goldLine(one);
-    fold(one.place);
+    note.hidden = !note.textContent;
+    updateGoldLine(column);
+    collapseLongTexts(column.element);
   }
 
-  function milliseconds(value) {
+  function formatMilliseconds(value) {
     return value < 10 ? value.toFixed(1) : Math.round(value).toLocaleString("en");
   }
 
-  // The ranks in the first column, for the others to be compared with.
-  function before(one) {
-    const [first] = shown.values();
-    if (first === one || !first.answer || !same(first.asked, one.asked)) return null;
-    return { name: first.name, at: new Map(first.answer.hits.map((hit) => [hit.item_id, hit.rank])) };
+  // Returns the ranks in the first column, which the other columns are compared with.
+  function baselineRanks(column) {
+    const [first] = columnsByName.values();
+    if (first === column || !first.result || !sameQuestion(first.answered, column.answered)) return null;
+    return { name: first.name, byItem: new Map(first.result.hits.map((hit) => [hit.item_id, hit.rank])) };
   }
 
-  // The signs hang on the first list, which may come later; the rest of a row stays as it is.
-  function mark(one) {
-    const ranks = one.answer && before(one);
-    for (const [at, made] of [...one.place.querySelectorAll("li[data-item]")].entries()) {
-      made.querySelector(".move")?.remove();
-      if (ranks) made.querySelector(".marks").append(move(one.answer.hits[at], ranks));
+  // Rank changes depend on the first column, whose results may arrive last; only they are redrawn.
+  function updateRankChanges(column) {
+    const ranks = column.result && baselineRanks(column);
+    for (const [index, listItem] of [...column.element.querySelectorAll("li[data-item]")].entries()) {
+      listItem.querySelector(".move")?.remove();
+      if (ranks) listItem.querySelector(".marks").append(rankChange(column.result.hits[index], ranks));
     }
   }
 
-  function row(hit, words) {
-    const made = document.getElementById("hit").content.cloneNode(true).firstElementChild;
-    made.dataset.item = hit.item_id;
-    made.querySelector(".rank").textContent = hit.rank;
-    made.querySelector(".item").textContent = hit.item_id;
-    made.querySelector(".score").textContent = hit.score === null ? "" : score(hit.score);
-    const marks = made.querySelector(".marks");
+  function row(hit, queryTerms) {
+    const listItem = document.getElementById("hit").content.cloneNode(true).firstElementChild;
+    listItem.dataset.item = hit.item_id;
+    listItem.querySelector(".rank").textContent = hit.rank;
+    listItem.querySelector(".item").textContent = hit.item_id;
+    listItem.querySelector(".score").textContent = hit.score === null ? "" : formatScore(hit.score);
+    const marks = listItem.querySelector(".marks");
     const gold = hit.grade !== null && hit.grade >= rel;
-    made.classList.toggle("is-gold", gold);
+    listItem.classList.toggle("is-gold", gold);
     if (gold) marks.append(element("span", "badge good", `gold ${hit.grade}`));
     else if (hit.grade !== null) marks.append(element("span", "badge", `grade ${hit.grade}`));
-    const body = made.querySelector(".text");
+    const body = listItem.querySelector(".text");
     if (hit.text === null) {
       body.classList.add("muted");
       body.textContent = "No text: the item is not in the corpus.";
     } else {
-      highlight(body, hit.text + (hit.cut ? " …" : ""), words);
+      highlight(body, hit.text + (hit.cut ? " …" : ""), queryTerms);
     }
-    return made;
+    return listItem;
   }
 
-  function score(value) {
+  function formatScore(value) {
     const size = Math.abs(value);
     return size >= 1000 || (size > 0 && size < 0.001) ? value.toExponential(2) : value.toFixed(3);
   }
 
-  // Where the item stands in the first list: a sign for the eye, a sentence for the ear.
-  function move(hit, ranks) {
-    const was = ranks.at.get(hit.item_id);
-    const moved = was === undefined ? null : was - hit.rank;
+  // Compares with the rank in the first column: a symbol to see, a sentence for screen readers.
+  function rankChange(hit, ranks) {
+    const baselineRank = ranks.byItem.get(hit.item_id);
+    const moved = baselineRank === undefined ? null : baselineRank - hit.rank;
     const sign = moved === null ? "new" : moved > 0 ? `▲ ${moved}` : moved < 0 ? `▼ ${-moved}` : "=";
     const sentence =
-      moved === null ? `not in the list of ${ranks.name}` : `rank ${was} in ${ranks.name}`;
-    const made = element("span", `move muted ${moved === null ? "new" : ""}`, "");
-    made.title = sentence;
-    const eye = element("span", "", sign);
-    eye.setAttribute("aria-hidden", "true");
-    made.append(eye, element("span", "visually-hidden", sentence));
-    return made;
+      moved === null ? `not in the results of ${ranks.name}` : `rank ${baselineRank} in ${ranks.name}`;
+    const badge = element("span", `move muted ${moved === null ? "new" : ""}`, "");
+    badge.title = sentence;
+    const icon = element("span", "", sign);
+    icon.setAttribute("aria-hidden", "true");
+    badge.append(icon, element("span", "visually-hidden", sentence));
+    return badge;
   }
 
-  function goldLine(one) {
-    const line = one.place.querySelector(".gold");
-    const gold = one.answer ? one.answer.gold : [];
-    line.hidden = !one.answer || one.answer.query_id === null;
+  function updateGoldLine(column) {
+    const line = column.element.querySelector(".gold");
+    const gold = column.result ? column.result.gold : [];
+    line.hidden = !column.result || column.result.query_id === null;
     if (line.hidden) return;
-    const found = gold.filter((item) => item.rank !== null).map((item) => item.rank);
+    const ranks = gold.filter((item) => item.rank !== null).map((item) => item.rank);
     const missed = gold.filter((item) => item.rank === null).map((item) => item.item_id);
     const parts = [];
-    if (found.length) parts.push(`gold at rank ${found.sort((a, b) => a - b).join(", ")}`);
-    if (missed.length) parts.push(`not among the first ${one.asked.k}: ${few(missed)}`);
-    if (!gold.length) parts.push("no gold: nothing is known to be right");
-    line.textContent = `${one.answer.query_id}: ${parts.join("; ")}`;
+    if (ranks.length) parts.push(`gold at rank ${ranks.sort((a, b) => a - b).join(", ")}`);
+    if (missed.length) parts.push(`not in the top ${column.answered.k}: ${firstThree(missed)}`);
+    if (!gold.length) parts.push("no gold for this query");
+    line.textContent = `${column.result.query_id}: ${parts.join("; ")}`;
   }
 
-  function few(names) {
-    const more = names.length - 3;
-    return names.slice(0, 3).join(", ") + (more > 0 ? ` and ${more} more` : "");
+  function firstThree(names) {
+    const remaining = names.length - 3;
+    return names.slice(0, 3).join(", ") + (remaining > 0 ? ` and ${remaining} more` : "");
   }
 
-  function terms(asked) {
-    const words = asked.toLocaleLowerCase().match(/[\p{L}\p{M}\p{N}]+/gu) || [];
-    // Words such as "to" and "is" are everywhere and say nothing, unless they are all there is.
-    const telling = words.filter((word) => word.length > 2);
-    return telling.length ? telling : words;
+  function terms(query) {
+    const words = query.toLocaleLowerCase().match(/[\p{L}\p{M}\p{N}]+/gu) || [];
+    // Skip short words such as "to" and "is", unless the query has no others.
+    const significant = words.filter((word) => word.length > 2);
+    return significant.length ? significant : words;
   }
 
-  // Text nodes and <mark> elements: whatever the text holds, it stays text.
-  function highlight(place, content, words) {
-    const wanted = new Set(words);
-    let plain = "";
+  // Only text nodes and <mark> elements, so that markup in the text is never interpreted.
+  function highlight(container, content, queryTerms) {
+    const termSet = new Set(queryTerms);
+    let plainText = "";
     for (const piece of content.split(/([\p{L}\p{M}\p{N}]+)/u)) {
-      if (wanted.has(piece.toLocaleLowerCase())) {
-        place.append(plain, element("mark", "", piece));
-        plain = "";
+      if (termSet.has(piece.toLocaleLowerCase())) {
+        container.append(plainText, element("mark", "", piece));
+        plainText = "";
       } else {
-        plain += piece;
+        plainText += piece;
       }
     }
-    place.append(plain);
+    container.append(plainText);
   }
 
-  // A long text shows its first lines, and a button for the rest.
-  function fold(place) {
-    for (const body of place.querySelectorAll("li > .text")) {
+  // Collapses long texts to their first lines, with a button to expand them.
+  function collapseLongTexts(container) {
+    for (const body of container.querySelectorAll("li > .text")) {
       if (body.scrollHeight <= body.clientHeight + 2) continue;
-      const button = element("button", "more", "Show all of it");
+      const button = element("button", "more", "Show all");
       button.type = "button";
       button.setAttribute("aria-expanded", "false");
       button.addEventListener("click", () => {
         const open = body.classList.toggle("open");
         button.setAttribute("aria-expanded", String(open));
-        button.textContent = open ? "Show less" : "Show all of it";
+        button.textContent = open ? "Show less" : "Show all";
       });
       body.after(button);
     }
   }
 
-  function summarise() {
+  function updateStatus() {
     if (!question.text) {
-      told.textContent = hello;
+      status.textContent = introduction;
       return;
     }
-    if (!shown.size) {
-      told.textContent = "Choose a system to ask.";
+    if (!columnsByName.size) {
+      status.textContent = "Select a system to search.";
       return;
     }
-    const waiting = [...shown.values()].filter((one) => !same(one.asked, question));
-    if (waiting.length) {
-      const names = waiting.flatMap((one, at) => [at ? ", " : "", named(one)]);
-      told.replaceChildren("Asking ", ...names, " …");
+    const pending = [...columnsByName.values()].filter((column) => !sameQuestion(column.answered, question));
+    if (pending.length) {
+      const names = pending.flatMap((column, index) => [index ? ", " : "", columnName(column)]);
+      status.replaceChildren("Searching ", ...names, " …");
       return;
     }
-    const said = (one) => (one.error ? " failed" : `: ${count(one.answer.hits)}`);
-    const parts = [...shown.values()].flatMap((one, at) => [at ? "; " : "", named(one), said(one)]);
-    told.replaceChildren(...parts);
+    const outcome = (column) => (column.error ? " failed" : `: ${count(column.result.hits)}`);
+    const parts = [...columnsByName.values()].flatMap((column) => ["; ", columnName(column), outcome(column)]);
+    status.replaceChildren(...parts.slice(1));
   }
 
-  // A name that is written from right to left turns nothing else around.
-  function named(one) {
-    return element("bdi", "", one.name);
+  // <bdi> keeps a right-to-left name from reordering the text around it.
+  function columnName(column) {
+    return element("bdi", "", column.name);
   }
 
   function count(hits) {
     return hits.length === 1 ? "1 hit" : `${hits.length} hits`;
   }
 
-  async function suggest() {
-    const asked = text.value.trim();
-    let answer;
+  async function updateSuggestions() {
+    const typedText = text.value.trim();
+    let result;
     try {
-      answer = await karat.api.get(`/api/queries?limit=20&search=${encodeURIComponent(asked)}`);
+      result = await karat.api.get(`/api/queries?limit=20&search=${encodeURIComponent(typedText)}`);
     } catch {
-      return; // A question can be typed without any being offered.
+      return; // Suggestions are optional.
     }
-    if (text.value.trim() !== asked) return;
+    if (text.value.trim() !== typedText) return;
     suggestions.replaceChildren(
-      ...answer.queries.map((query) => {
+      ...result.queries.map((query) => {
         const option = element("option", "", query.query_id);
         option.value = query.text;
         return option;
@@ -285,63 +285,63 @@
   }
 
   function element(name, classes, content) {
-    const made = document.createElement(name);
-    if (classes) made.className = classes.trim();
-    made.textContent = content;
-    return made;
+    const node = document.createElement(name);
+    if (classes) node.className = classes.trim();
+    node.textContent = content;
+    return node;
   }
 
-  // The address holds the question, so that it can be kept, sent and loaded again.
-  function remember() {
-    const address = new URLSearchParams();
-    if (question.text) address.set("q", question.text);
-    if (question.k !== 10) address.set("k", question.k);
-    for (const name of shown.keys()) address.append("system", name);
-    history.replaceState(null, "", `?${address}`);
+  // The address holds the query, so that it can be bookmarked and shared.
+  function writeAddress() {
+    const params = new URLSearchParams();
+    if (question.text) params.set("q", question.text);
+    if (question.k !== 10) params.set("k", question.k);
+    for (const name of columnsByName.keys()) params.append("system", name);
+    history.replaceState(null, "", `?${params}`);
   }
 
-  function recall() {
-    const address = new URLSearchParams(location.search);
-    text.value = address.get("q") || "";
-    if (address.has("k")) k.value = address.get("k");
-    const chosen = address.getAll("system");
+  function readAddress() {
+    const params = new URLSearchParams(location.search);
+    text.value = params.get("q") || "";
+    if (params.has("k")) k.value = params.get("k");
+    const chosen = params.getAll("system");
     if (chosen.length) for (const box of boxes) box.checked = chosen.includes(box.value);
   }
 
-  function same_item(event, on) {
+  function highlightItem(event, on) {
     const row = event.target.closest("li[data-item]");
-    for (const other of columns.querySelectorAll("li.same")) other.classList.remove("same");
+    for (const item of columns.querySelectorAll("li.same")) item.classList.remove("same");
     if (!on || !row) return;
-    for (const other of columns.querySelectorAll("li[data-item]")) {
-      other.classList.toggle("same", other.dataset.item === row.dataset.item);
+    for (const item of columns.querySelectorAll("li[data-item]")) {
+      item.classList.toggle("same", item.dataset.item === row.dataset.item);
     }
   }
 
-  let typed = 0;
-  function later() {
-    clearTimeout(typed);
-    typed = setTimeout(() => {
-      change();
-      suggest();
+  let timer = 0;
+  function scheduleChange() {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      refresh();
+      updateSuggestions();
     }, PAUSE);
   }
 
-  text.addEventListener("input", later);
-  k.addEventListener("input", later);
-  k.addEventListener("change", () => (k.value = wish().k));
-  for (const box of boxes) box.addEventListener("change", change);
-  columns.addEventListener("mouseover", (event) => same_item(event, true));
-  columns.addEventListener("mouseleave", (event) => same_item(event, false));
-  // A form of two fields without a button is not sent by Enter.
+  text.addEventListener("input", scheduleChange);
+  k.addEventListener("input", scheduleChange);
+  k.addEventListener("change", () => (k.value = readQuestion().k));
+  for (const box of boxes) box.addEventListener("change", refresh);
+  columns.addEventListener("mouseover", (event) => highlightItem(event, true));
+  columns.addEventListener("mouseleave", (event) => highlightItem(event, false));
+  // Browsers do not submit a form with two fields and no button on Enter.
   form.addEventListener("keydown", (event) => event.key === "Enter" && form.requestSubmit());
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    clearTimeout(typed);
-    change();
+    clearTimeout(timer);
+    refresh();
   });
 
-  recall();
-  change();
-  suggest();
+  readAddress();
+  refresh();
+  updateSuggestions();
   if (!text.value) text.focus();
 })();

@@ -1,236 +1,236 @@
 "use strict";
 
-// One item at a time: a label counts as saved when the server says so, and until then the item
-// stays. The item after it is fetched beforehand, and shown if the server says that it is next.
+// The labelling page: one item at a time. An item stays until the server confirms its label. The
+// next item is prefetched, and shown if the server confirms that it is the next one.
 (function () {
   const { api, labelText, labelAgreement } = window.karat;
   const root = document.getElementById("labelling");
-  const at = (id) => document.getElementById(id);
+  const byId = (id) => document.getElementById(id);
   const base = `/api/label-sets/${root.dataset.set}`;
   const size = Number(root.dataset.size);
-  const KEPT = "karat:rater";
-  const WORDS = ["0 not relevant", "1 related", "2 relevant", "3 perfect"];
-  const PATIENCE = 20_000;
-  const OTHERS_EVERY = 5_000;
-  const FACTS = { as_of: "must hold on", doc_id: "document" };
+  const STORAGE_KEY = "karat:rater";
+  const GRADE_LABELS = ["0 not relevant", "1 related", "2 relevant", "3 perfect"];
+  const REQUEST_TIMEOUT = 20_000;
+  const REFRESH_INTERVAL = 5_000;
+  const FACT_LABELS = { as_of: "must hold on", doc_id: "document" };
 
-  const state = { rater: null, item: null, after: null, busy: false, failed: null, othersAt: 0, later: 0 };
+  const state = { rater: null, item: null, next: null, busy: false, retry: null, refreshedAt: 0, refreshTimer: 0 };
 
-  function remembered() {
+  function storedRater() {
     try {
-      return window.localStorage.getItem(KEPT);
+      return window.localStorage.getItem(STORAGE_KEY);
     } catch {
       return null;
     }
   }
 
-  function remember(name) {
+  function storeRater(name) {
     try {
-      window.localStorage.setItem(KEPT, name);
+      window.localStorage.setItem(STORAGE_KEY, name);
     } catch {
-      // Without storage the name is asked for again next time.
+      // Without storage, the page asks for the name again next time.
     }
   }
 
-  const asked = () => `rater=${encodeURIComponent(state.rater)}`;
-  const patient = () => ({ signal: AbortSignal.timeout(PATIENCE) });
-  const words = (grade) => (grade === null ? "can't tell" : WORDS[grade]);
+  const raterParam = () => `rater=${encodeURIComponent(state.rater)}`;
+  const withTimeout = () => ({ signal: AbortSignal.timeout(REQUEST_TIMEOUT) });
+  const gradeLabel = (grade) => (grade === null ? "can't tell" : GRADE_LABELS[grade]);
 
-  function reason(error) {
-    return error.name === "TimeoutError" ? "the workbench does not answer" : error.message;
+  function errorMessage(error) {
+    return error.name === "TimeoutError" ? "the workbench does not respond" : error.message;
   }
 
-  function say(text) {
-    at("label-status").textContent = text;
+  function showStatus(text) {
+    byId("label-status").textContent = text;
   }
 
-  function only(name) {
-    for (const one of ["label-name", "label-item", "label-done"]) at(one).hidden = one !== name;
-    at("label-progress").hidden = name === "label-name";
-    at("label-who").hidden = name === "label-name";
+  function showOnly(name) {
+    for (const section of ["label-name", "label-item", "label-done"]) byId(section).hidden = section !== name;
+    byId("label-progress").hidden = name === "label-name";
+    byId("label-who").hidden = name === "label-name";
   }
 
-  // What is known beside the texts: of the query, else of the item.
+  // Shows the given facts as a list of names and values.
   function showFacts(id, facts, names) {
-    const place = at(id);
+    const list = byId(id);
     const parts = names.filter((name) => name in facts).map((name) => {
       const pair = document.createElement("div");
       const term = document.createElement("dt");
-      term.textContent = FACTS[name] || name;
-      const told = document.createElement("dd");
-      told.dir = "auto";
-      told.className = "name";
-      told.textContent = labelText.plain(facts[name]);
-      pair.append(term, told);
+      term.textContent = FACT_LABELS[name] || name;
+      const description = document.createElement("dd");
+      description.dir = "auto";
+      description.className = "name";
+      description.textContent = labelText.plain(facts[name]);
+      pair.append(term, description);
       return pair;
     });
-    place.replaceChildren(...parts);
-    place.hidden = !parts.length;
+    list.replaceChildren(...parts);
+    list.hidden = !parts.length;
   }
 
-  function show(item, rationale = "") {
+  function showItem(item, rationale = "") {
     state.item = item;
-    state.after = null;
-    const query = at("label-query");
+    state.next = null;
+    const query = byId("label-query");
     query.textContent = labelText.plain(item.query);
     query.scrollTop = 0;
-    at("label-id").textContent = labelText.plain(item.item_id);
-    const ofItem = Object.keys(item.facts).filter((name) => name !== "as_of");
+    byId("label-id").textContent = labelText.plain(item.item_id);
+    const itemFacts = Object.keys(item.facts).filter((name) => name !== "as_of");
     showFacts("label-asked", item.facts, ["as_of"]);
-    showFacts("label-facts", item.facts, ofItem);
-    const text = at("label-text");
+    showFacts("label-facts", item.facts, itemFacts);
+    const text = byId("label-text");
     labelText.fill(text, item.text, item.query);
     text.scrollTop = 0;
     window.scrollTo(0, 0);
-    at("label-rationale").value = rationale;
-    // Keys pressed for the item before are not meant for the text field of this one.
-    if (document.activeElement === at("label-rationale")) text.focus({ preventScroll: true });
-    settle();
-    only("label-item");
-    // Who has no mouse scrolls what has the focus.
+    byId("label-rationale").value = rationale;
+    // Keys pressed for the previous item must not end up in this item's text field.
+    if (document.activeElement === byId("label-rationale")) text.focus({ preventScroll: true });
+    clearFeedback();
+    showOnly("label-item");
+    // Keyboard users can only scroll a focused element.
     if (query.scrollHeight > query.clientHeight + 2) query.tabIndex = 0;
     else query.removeAttribute("tabindex");
     prefetch(item.position);
   }
 
-  function settle() {
-    state.failed = null;
-    at("label-failed").hidden = true;
-    for (const one of root.querySelectorAll("[data-grade]")) one.removeAttribute("aria-pressed");
+  function clearFeedback() {
+    state.retry = null;
+    byId("label-failed").hidden = true;
+    for (const button of root.querySelectorAll("[data-grade]")) button.removeAttribute("aria-pressed");
   }
 
   function showProgress(judged) {
-    at("label-bar").value = judged;
-    at("label-count").textContent =
+    byId("label-bar").value = judged;
+    byId("label-count").textContent =
       `${judged.toLocaleString("en")} of ${size.toLocaleString("en")} labelled`;
   }
 
   function showOthers(raters) {
-    const rows = raters.map((one) => {
+    const rows = raters.map((rater) => {
       const row = document.createElement("li");
       const name = document.createElement("span");
       name.className = "name";
       name.dir = "auto";
-      name.textContent = one.rater;
+      name.textContent = rater.rater;
       const bar = document.createElement("progress");
-      bar.max = one.of;
-      bar.value = one.judged;
-      bar.setAttribute("aria-label", one.rater);
+      bar.max = rater.of;
+      bar.value = rater.judged;
+      bar.setAttribute("aria-label", rater.rater);
       const count = document.createElement("span");
       count.className = "num";
-      count.textContent = `${one.judged.toLocaleString("en")} of ${one.of.toLocaleString("en")}`;
+      count.textContent = `${rater.judged.toLocaleString("en")} of ${rater.of.toLocaleString("en")}`;
       row.append(name, " ", bar, " ", count);
       return row;
     });
-    at("label-raters").replaceChildren(...rows);
+    byId("label-raters").replaceChildren(...rows);
   }
 
-  // At once, or a little later where it was done a moment ago.
+  // Refreshes the progress of all raters, at most once per interval unless forced.
   async function refreshOthers(force = false) {
-    const wait = state.othersAt + OTHERS_EVERY - Date.now();
-    window.clearTimeout(state.later);
+    const wait = state.refreshedAt + REFRESH_INTERVAL - Date.now();
+    window.clearTimeout(state.refreshTimer);
     if (!force && wait > 0) {
-      state.later = window.setTimeout(refreshOthers, wait);
+      state.refreshTimer = window.setTimeout(refreshOthers, wait);
       return;
     }
-    state.othersAt = Date.now();
+    state.refreshedAt = Date.now();
     try {
-      showOthers((await api.get(base, patient())).raters);
+      showOthers((await api.get(base, withTimeout())).raters);
     } catch {
-      // Only the others' bars are older than they could be; saving tells its own troubles.
+      // The progress bars stay outdated; saving reports its own errors.
     }
   }
 
-  function done() {
+  function showDone() {
     state.item = null;
-    only("label-done");
-    at("label-done-words").textContent =
+    showOnly("label-done");
+    byId("label-done-words").textContent =
       `All ${size.toLocaleString("en")} items are labelled. Thank you, ${state.rater}.`;
-    at("label-own-file").href = `${base}/export?form=jsonl&${asked()}`;
-    at("label-done-heading").focus();
+    byId("label-own-file").href = `${base}/export?form=jsonl&${raterParam()}`;
+    byId("label-done-heading").focus();
     refreshOthers(true);
     showAgreement();
   }
 
   async function showAgreement() {
     try {
-      labelAgreement.show(at("label-agreement"), await api.get(`${base}/agreement`, patient()));
+      labelAgreement.show(byId("label-agreement"), await api.get(`${base}/agreement`, withTimeout()));
     } catch (error) {
-      at("label-agreement").textContent = `Agreement cannot be shown: ${reason(error)}`;
+      byId("label-agreement").textContent = `Agreement cannot be shown: ${errorMessage(error)}`;
     }
   }
 
   async function prefetch(position) {
     try {
-      const answer = await api.get(`${base}/next?${asked()}&besides=${position}`, patient());
-      if (state.item && state.item.position === position) state.after = answer.item;
+      const answer = await api.get(`${base}/next?${raterParam()}&besides=${position}`, withTimeout());
+      if (state.item && state.item.position === position) state.next = answer.item;
     } catch {
-      // It is asked for again when it is needed.
+      // It is loaded when it is needed.
     }
   }
 
   async function load(rationale = "") {
-    const answer = await api.get(`${base}/next?${asked()}`, patient());
+    const answer = await api.get(`${base}/next?${raterParam()}`, withTimeout());
     showProgress(answer.judged);
-    if (answer.item) show(answer.item, rationale);
-    else done();
+    if (answer.item) showItem(answer.item, rationale);
+    else showDone();
   }
 
-  // Runs one change at a time; keys pressed meanwhile do nothing, so that none skips an item.
-  async function alone(work) {
+  // Runs one change at a time and ignores keys meanwhile, so that no key press skips an item.
+  async function runExclusive(task) {
     if (state.busy) return;
     state.busy = true;
     root.setAttribute("aria-busy", "true");
     try {
-      await work();
+      await task();
     } finally {
       state.busy = false;
       root.removeAttribute("aria-busy");
     }
   }
 
-  function fail(what, again, error) {
-    state.failed = again;
-    const why = reason(error);
-    const end = /[.?!]$/.test(why) ? "" : ".";
-    at("label-why").textContent = `${what}: ${why}${end} The item stays until it is saved.`;
-    at("label-failed").hidden = false;
-    say("");
+  function showFailure(failure, retry, error) {
+    state.retry = retry;
+    const message = errorMessage(error);
+    const stop = /[.?!]$/.test(message) ? "" : ".";
+    byId("label-why").textContent = `${failure}: ${message}${stop} The item stays until it is saved.`;
+    byId("label-failed").hidden = false;
+    showStatus("");
   }
 
-  const judge = (grade) => alone(() => save(grade));
+  const judge = (grade) => runExclusive(() => save(grade));
 
   async function save(grade) {
     const item = state.item;
     if (!item) return;
-    settle();
+    clearFeedback();
     const chosen = root.querySelector(`[data-grade="${grade === null ? "none" : grade}"]`);
     chosen.setAttribute("aria-pressed", "true");
-    say("Saving …");
-    const rationale = at("label-rationale").value;
+    showStatus("Saving …");
+    const rationale = byId("label-rationale").value;
     const body = { rater: state.rater, position: item.position, grade, rationale };
     let answer;
     try {
-      answer = await api.post(`${base}/judgments`, body, patient());
+      answer = await api.post(`${base}/judgments`, body, withTimeout());
     } catch (error) {
-      fail(`Not saved (${words(grade)})`, () => judge(grade), error);
+      showFailure(`Not saved (${gradeLabel(grade)})`, () => judge(grade), error);
       return;
     }
-    await moveOn(answer, `Saved: ${words(grade)}.`);
+    await showNext(answer, `Saved: ${gradeLabel(grade)}.`);
   }
 
-  // The count moves with the item: whoever sees it may press the next key.
-  async function moveOn(answer, told) {
+  // Updates the count together with the item: it shows that the next key press is accepted.
+  async function showNext(answer, message) {
     refreshOthers();
     if (answer.next === null) {
-      done();
-    } else if (state.after && state.after.position === answer.next) {
-      show(state.after);
+      showDone();
+    } else if (state.next && state.next.position === answer.next) {
+      showItem(state.next);
     } else {
       await reload();
     }
     showProgress(answer.judged);
-    say(told);
+    showStatus(message);
   }
 
   async function reload(rationale = "") {
@@ -238,101 +238,101 @@
       await load(rationale);
     } catch (error) {
       state.item = null;
-      only("label-item");
-      fail("The next item did not come", () => alone(reload), error);
+      showOnly("label-item");
+      showFailure("The next item could not be loaded", () => runExclusive(reload), error);
     }
   }
 
-  const undo = () => alone(takeBack);
+  const undo = () => runExclusive(withdrawLast);
 
-  async function takeBack() {
-    settle();
-    say("Taking back …");
+  async function withdrawLast() {
+    clearFeedback();
+    showStatus("Undoing …");
     let answer;
     try {
-      answer = await api.post(`${base}/undo`, { rater: state.rater }, patient());
+      answer = await api.post(`${base}/undo`, { rater: state.rater }, withTimeout());
     } catch (error) {
-      only("label-item");
-      fail("Not taken back", undo, error);
+      showOnly("label-item");
+      showFailure("Could not undo", undo, error);
       return;
     }
     if (answer.judgment === null) {
-      say("There is nothing to take back.");
+      showStatus("There is nothing to undo.");
       return;
     }
-    const open = answer.next === answer.judgment.position;
-    await reload(open ? answer.judgment.rationale : "");
-    const before = open ? "" : " What you had said of that item before counts again.";
-    say(`Taken back: ${words(answer.judgment.grade)}.${before}`);
+    const reopened = answer.next === answer.judgment.position;
+    await reload(reopened ? answer.judgment.rationale : "");
+    const note = reopened ? "" : " Your previous label of that item counts again.";
+    showStatus(`Undone: ${gradeLabel(answer.judgment.grade)}.${note}`);
     refreshOthers();
   }
 
-  // Another window of the same rater may have labelled this item meanwhile.
-  async function catchUp() {
-    if (!state.item || state.failed || document.hidden) return;
-    await alone(async () => {
-      const before = state.item.position;
+  // The rater may have labelled this item in another window meanwhile.
+  async function syncWithServer() {
+    if (!state.item || state.retry || document.hidden) return;
+    await runExclusive(async () => {
+      const shownPosition = state.item.position;
       try {
-        const answer = await api.get(`${base}/next?${asked()}`, patient());
+        const answer = await api.get(`${base}/next?${raterParam()}`, withTimeout());
         showProgress(answer.judged);
-        if (!answer.item) done();
-        else if (answer.item.position !== before) {
-          show(answer.item);
-          say("Moved on: that item was labelled in another window.");
+        if (!answer.item) showDone();
+        else if (answer.item.position !== shownPosition) {
+          showItem(answer.item);
+          showStatus("Moved on: that item was labelled in another window.");
         }
       } catch {
-        // The item stays; saving it tells whether the server answers.
+        // The item stays; saving it reports whether the server responds.
       }
     });
   }
 
-  function key(event) {
+  function onKeydown(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing) return;
-    if (event.target === at("label-rationale") && event.key === "Escape") {
-      at("label-text").focus({ preventScroll: true });
+    if (event.target === byId("label-rationale") && event.key === "Escape") {
+      byId("label-text").focus({ preventScroll: true });
       return;
     }
     if (event.target.closest("input, textarea, select")) return;
-    const act = action(event.key);
-    if (!act) return;
+    const handler = handlerFor(event.key);
+    if (!handler) return;
     event.preventDefault();
-    act();
+    handler();
   }
 
-  function action(pressed) {
-    if (!state.rater || !at("label-name").hidden) return null;
-    if (pressed === "u" || pressed === "U" || pressed === "Backspace") return undo;
+  function handlerFor(key) {
+    if (!state.rater || !byId("label-name").hidden) return null;
+    if (key === "u" || key === "U" || key === "Backspace") return undo;
     if (!state.item) return null;
-    if (["0", "1", "2", "3"].includes(pressed)) return () => judge(Number(pressed));
-    if (["?", "c", "C"].includes(pressed)) return () => judge(null);
-    if (pressed === "r" || pressed === "R") return () => at("label-rationale").focus();
+    if (["0", "1", "2", "3"].includes(key)) return () => judge(Number(key));
+    if (["?", "c", "C"].includes(key)) return () => judge(null);
+    if (key === "r" || key === "R") return () => byId("label-rationale").focus();
     return null;
   }
 
-  function begin(name) {
+  function startLabelling(name) {
     state.rater = name.trim().replace(/\s+/g, " ");
-    remember(state.rater);
-    at("label-rater").textContent = state.rater;
-    say("");
-    settle();
+    storeRater(state.rater);
+    byId("label-rater").textContent = state.rater;
+    showStatus("");
+    clearFeedback();
     refreshOthers(true);
-    return alone(async () => {
+    return runExclusive(async () => {
       await reload();
-      if (state.item) at("label-text").focus({ preventScroll: true });
+      if (state.item) byId("label-text").focus({ preventScroll: true });
     });
   }
 
   function askName() {
-    only("label-name");
-    at("rater").value = state.rater || "";
-    at("rater").focus();
+    showOnly("label-name");
+    byId("rater").value = state.rater || "";
+    byId("rater").focus();
   }
 
-  // A name that the server refuses is told at the field, before anything else is shown.
-  async function enter(name) {
-    const field = at("rater");
+  // If the server rejects the name, the error is shown at the field.
+  async function submitName(name) {
+    const field = byId("rater");
     try {
-      if (!name.trim()) throw new Error("Enter a name: labels are kept under it.");
+      if (!name.trim()) throw new Error("Enter a name; your labels are saved under it.");
       await api.get(`${base}?rater=${encodeURIComponent(name)}`);
     } catch (error) {
       askName();
@@ -341,29 +341,29 @@
       field.reportValidity();
       return;
     }
-    begin(name);
+    startLabelling(name);
   }
 
-  document.addEventListener("keydown", key);
-  at("label-others").addEventListener("toggle", () => at("label-others").open && refreshOthers(true));
-  for (const one of root.querySelectorAll("[data-grade]")) {
-    const grade = one.dataset.grade === "none" ? null : Number(one.dataset.grade);
-    one.addEventListener("click", () => judge(grade));
+  document.addEventListener("keydown", onKeydown);
+  byId("label-others").addEventListener("toggle", () => byId("label-others").open && refreshOthers(true));
+  for (const button of root.querySelectorAll("[data-grade]")) {
+    const grade = button.dataset.grade === "none" ? null : Number(button.dataset.grade);
+    button.addEventListener("click", () => judge(grade));
   }
-  at("label-undo").addEventListener("click", undo);
-  at("label-done-undo").addEventListener("click", undo);
-  at("label-retry").addEventListener("click", () => state.failed && state.failed());
-  at("label-change").addEventListener("click", () => state.busy || askName());
-  at("label-name").addEventListener("submit", (event) => {
+  byId("label-undo").addEventListener("click", undo);
+  byId("label-done-undo").addEventListener("click", undo);
+  byId("label-retry").addEventListener("click", () => state.retry && state.retry());
+  byId("label-change").addEventListener("click", () => state.busy || askName());
+  byId("label-name").addEventListener("submit", (event) => {
     event.preventDefault();
-    enter(at("rater").value);
+    submitName(byId("rater").value);
   });
-  at("rater").addEventListener("input", () => at("rater").setCustomValidity(""));
-  window.addEventListener("online", () => state.failed && state.failed());
-  window.addEventListener("focus", catchUp);
-  document.addEventListener("visibilitychange", catchUp);
+  byId("rater").addEventListener("input", () => byId("rater").setCustomValidity(""));
+  window.addEventListener("online", () => state.retry && state.retry());
+  window.addEventListener("focus", syncWithServer);
+  document.addEventListener("visibilitychange", syncWithServer);
 
-  const known = remembered();
-  if (known) enter(known);
+  const savedName = storedRater();
+  if (savedName) submitName(savedName);
   else askName();
 })();

@@ -1,65 +1,65 @@
 "use strict";
 
-// How far raters agree, as a table; shown to a rater who has finished.
+// The agreement between raters as a table, shown to a rater who has finished.
 (function () {
   const karat = (window.karat = window.karat || {});
   const HEADS = ["Raters", "Both graded", "Same grade", "Kappa", "Linear kappa"];
 
   function cell(name, text, kind) {
-    const made = document.createElement(name);
-    made.textContent = text;
-    if (kind) made.className = kind;
-    return made;
+    const element = document.createElement(name);
+    element.textContent = text;
+    if (kind) element.className = kind;
+    return element;
   }
 
-  function figure(value) {
+  function formatKappa(value) {
     return value === null ? "–" : value.toFixed(2).replace("-", "−");
   }
 
   function row(pair) {
-    const made = document.createElement("tr");
+    const tableRow = document.createElement("tr");
     const raters = cell("th", pair.raters.join(" and "));
     raters.scope = "row";
     const share = pair.share === null ? "–" : `${(100 * pair.share).toFixed(0)} %`;
-    const values = [pair.n.toLocaleString("en"), share, figure(pair.kappa), figure(pair.kappa_linear)];
-    made.append(raters, ...values.map((value) => cell("td", value, "num")));
-    return made;
+    const values = [pair.n.toLocaleString("en"), share, formatKappa(pair.kappa), formatKappa(pair.kappa_linear)];
+    tableRow.append(raters, ...values.map((value) => cell("td", value, "num")));
+    return tableRow;
   }
 
   function table(pairs) {
-    const made = document.createElement("table");
-    made.className = "grid-table";
+    const element = document.createElement("table");
+    element.className = "grid-table";
     const head = document.createElement("thead");
-    const top = document.createElement("tr");
-    for (const [at, name] of HEADS.entries()) {
-      const one = cell("th", name, at ? "num" : "");
-      one.scope = "col";
-      top.append(one);
+    const headerRow = document.createElement("tr");
+    for (const [index, name] of HEADS.entries()) {
+      const header = cell("th", name, index ? "num" : "");
+      header.scope = "col";
+      headerRow.append(header);
     }
-    head.append(top);
+    head.append(headerRow);
     const body = document.createElement("tbody");
     body.append(...pairs.map(row));
-    made.append(head, body);
-    return made;
+    element.append(head, body);
+    return element;
   }
 
-  // What the API says on agreement, put into an element.
-  function show(element, found) {
-    if (!found.pairs.length) {
-      element.replaceChildren(cell("p", "It takes two raters.", "muted"));
+  // Shows the API's agreement figures in an element.
+  function show(element, agreement) {
+    if (!agreement.pairs.length) {
+      element.replaceChildren(cell("p", "Agreement needs two raters.", "muted"));
       return;
     }
-    const around = document.createElement("div");
-    around.className = "scroll";
-    around.tabIndex = 0;
-    around.setAttribute("role", "region");
-    around.setAttribute("aria-label", "Agreement");
-    around.append(table(found.pairs));
-    const notes = found.pairs.filter((pair) => pair.because);
-    const told = notes.map((pair) =>
+    const wrapper = document.createElement("div");
+    wrapper.className = "scroll";
+    wrapper.tabIndex = 0;
+    wrapper.setAttribute("role", "region");
+    wrapper.setAttribute("aria-label", "Agreement");
+    wrapper.append(table(agreement.pairs));
+    const notes = agreement.pairs.filter((pair) => pair.because);
+    const notices = notes.map((pair) =>
       cell("p", `${pair.raters.join(" and ")}: ${pair.because}.`, "muted small"),
     );
-    element.replaceChildren(around, ...told);
+    element.replaceChildren(wrapper, ...notices);
   }
 
   karat.labelAgreement = { show };

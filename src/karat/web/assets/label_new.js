@@ -1,25 +1,25 @@
 "use strict";
 
-// The form that makes a label set of an evaluation, and goes to it.
+// The form that creates a label set from an evaluation and opens it.
 (function () {
   const form = document.getElementById("label-new");
   if (!form) return;
-  const told = document.getElementById("new-error");
+  const status = document.getElementById("new-error");
   const button = form.querySelector("button");
 
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const asked = new FormData(form);
-    const body = { name: asked.get("name") };
-    for (const name of ["report_id", "depth", "seed"]) body[name] = Number(asked.get(name));
-    told.hidden = true;
+    const fields = new FormData(form);
+    const body = { name: fields.get("name") };
+    for (const name of ["report_id", "depth", "seed"]) body[name] = Number(fields.get(name));
+    status.hidden = true;
     button.disabled = true;
     try {
-      const made = await window.karat.api.post("/api/label-sets", body);
-      window.location.assign(`/label/${made.id}`);
+      const labelSet = await window.karat.api.post("/api/label-sets", body);
+      window.location.assign(`/label/${labelSet.id}`);
     } catch (error) {
-      told.textContent = error.message;
-      told.hidden = false;
+      status.textContent = error.message;
+      status.hidden = false;
       button.disabled = false;
     }
   });

@@ -1,65 +1,65 @@
 "use strict";
 
-// Texts for raters: control characters made visible, words of the query marked.
+// Texts for raters: control characters are made visible and query words highlighted.
 (function () {
   const karat = (window.karat = window.karat || {});
   const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
   const WORD = /[\p{L}\p{N}][\p{L}\p{N}\p{M}]*/gu;
   const MOST_TERMS = 100;
-  // More than anyone reads; beyond, a long text is plain, so that it shows at once.
+  // Limits the highlights in a long text, so that it renders immediately.
   const MOST_MARKS = 1000;
 
-  function plain(text) {
+  function visibleText(text) {
     return text.replace(/\r\n?/g, "\n").replace(CONTROL, "\ufffd");
   }
 
-  // Words that tell something: not the short ones that stand in any text, such as "the" or "um",
-  // unless they are names or numbers, or in a script that needs few letters.
-  function telling(word) {
-    const named = word.length > 1 && /\p{Lu}/u.test(word);
-    return word.length > 3 || named || /[^\p{Script=Latin}\p{M}]/u.test(word);
+  // Skips short words that occur in any text, such as "the" or "um", but keeps names, numbers and
+  // scripts that use few characters per word.
+  function isSignificant(word) {
+    const hasCapital = word.length > 1 && /\p{Lu}/u.test(word);
+    return word.length > 3 || hasCapital || /[^\p{Script=Latin}\p{M}]/u.test(word);
   }
 
-  function terms(query) {
+  function queryTerms(query) {
     const [first = "", ...others] = query.match(WORD) || [];
-    // A sentence begins with a capital, whatever the word.
-    const words = [first.toLowerCase(), ...others].filter(telling);
+    // The first word of a sentence is capitalised even if it is not a name.
+    const words = [first.toLowerCase(), ...others].filter(isSignificant);
     return [...new Set(words.map((word) => word.toLowerCase()))].slice(0, MOST_TERMS);
   }
 
-  // The same word, or one that the other begins with: refund, refunds.
-  function alike(word, known) {
-    if (known.has(word)) return true;
+  // Matches the same word, or a word that starts with the other: refund, refunds.
+  function matchesTerm(word, termSet) {
+    if (termSet.has(word)) return true;
     if (word.length < 4) return false;
-    for (const term of known) {
+    for (const term of termSet) {
       if (term.length >= 4 && (word.startsWith(term) || term.startsWith(word))) return true;
     }
     return false;
   }
 
-  // Fills an element with a text in which the terms are marked; all of it are text nodes.
+  // Fills an element with a text and highlights the terms, using text nodes only.
   function fill(element, text, query) {
-    const known = new Set(terms(query));
-    const seen = new Map();
-    const shown = plain(text);
+    const termSet = new Set(queryTerms(query));
+    const matched = new Map();
+    const visible = visibleText(text);
     const parts = document.createDocumentFragment();
-    let from = 0;
+    let end = 0;
     let marks = 0;
-    for (const match of shown.matchAll(WORD)) {
+    for (const match of visible.matchAll(WORD)) {
       const word = match[0].toLowerCase();
-      if (!seen.has(word)) seen.set(word, alike(word, known));
-      if (!seen.get(word)) continue;
+      if (!matched.has(word)) matched.set(word, matchesTerm(word, termSet));
+      if (!matched.get(word)) continue;
       if (marks === MOST_MARKS) break;
       marks += 1;
-      parts.append(shown.slice(from, match.index));
+      parts.append(visible.slice(end, match.index));
       const mark = document.createElement("mark");
       mark.textContent = match[0];
       parts.append(mark);
-      from = match.index + match[0].length;
+      end = match.index + match[0].length;
     }
-    parts.append(shown.slice(from));
+    parts.append(visible.slice(end));
     element.replaceChildren(parts);
   }
 
-  karat.labelText = { plain, fill };
+  karat.labelText = { plain: visibleText, fill };
 })();

@@ -1,6 +1,6 @@
 "use strict";
 
-// What follows # never reaches the server: the form takes it along to the page that was asked for.
+// The server never sees the part after #, so the form's address carries it to the requested page.
 (function () {
   const form = document.querySelector("form.login");
   form.action = form.getAttribute("action") + location.hash;

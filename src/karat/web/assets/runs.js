@@ -1,11 +1,11 @@
 "use strict";
 
-// Starts an evaluation, and shows one under way as the server tells of it.
+// Starts an evaluation and shows the progress of a running one.
 (function () {
   const ENDED = ["done", "failed", "stopped"];
   const POLL_MILLISECONDS = 500;
 
-  function begin(form) {
+  function setUpForm(form) {
     const refused = document.getElementById("refused");
     const button = form.querySelector("button[type=submit]");
     const boxes = [...form.querySelectorAll("input[name=system]")];
@@ -14,7 +14,7 @@
       refused.hidden = true;
       const systems = boxes.filter((box) => box.checked).map((box) => box.value);
       if (!systems.length) {
-        refuse("Choose at least one system.");
+        showError("Choose at least one system.");
         return;
       }
       button.disabled = true;
@@ -24,142 +24,142 @@
         const run = await karat.api.post("/api/runs", { systems, tags, fresh });
         location.assign(run.url);
       } catch (problem) {
-        refuse(problem.message);
+        showError(problem.message);
         button.disabled = false;
       }
     });
 
-    function refuse(sentence) {
-      refused.textContent = sentence;
+    function showError(message) {
+      refused.textContent = message;
       refused.hidden = false;
     }
   }
 
-  function watch(page) {
+  function watchRun(page) {
     const id = page.dataset.run;
     const api = `/api/runs/${id}`;
     const outcome = document.getElementById("outcome");
     const state = document.getElementById("state");
     const log = document.getElementById("log");
     const stop = document.getElementById("stop");
-    const lost = document.getElementById("lost");
+    const connectionNotice = document.getElementById("lost");
     const bars = [...page.querySelectorAll("li.progress")];
 
     function show(run) {
       page.dataset.state = run.state;
       document.title = `${run.state}: evaluation run ${id} · karat`;
-      outcome.className = `notice ${mood(run)}`.trim();
-      set(state, run.state);
-      state.className = `badge ${mood(run)}`.trim();
-      set(outcome.querySelector(".meaning"), run.meaning);
-      const why = outcome.querySelector(".why");
-      why.hidden = !run.why;
-      set(why, run.why || "");
+      outcome.className = `notice ${tone(run)}`.trim();
+      setText(state, run.state);
+      state.className = `badge ${tone(run)}`.trim();
+      setText(outcome.querySelector(".meaning"), run.meaning);
+      const reason = outcome.querySelector(".why");
+      reason.hidden = !run.why;
+      setText(reason, run.why || "");
       stop.hidden = run.state !== "running";
-      if (ENDED.includes(run.state)) saved(run.evaluations || [], run);
+      if (ENDED.includes(run.state)) showSaved(run.evaluations || [], run);
     }
 
-    function mood(run) {
+    function tone(run) {
       if (run.state === "failed") return "bad";
       if (run.state === "stopped") return "unsure";
       if (run.state !== "done") return "";
-      // A gate that fails is a finding; the verdict says so, and the run itself went well.
+      // A failed gate is a result, not an error of the run; the verdict reports it.
       return { 0: "good", 1: "" }[run.exit_code] ?? "unsure";
     }
 
-    // Only what differs is set, so that a screen reader hears it once.
-    function set(place, text) {
-      if (place.textContent !== text) place.textContent = text;
+    // Sets only changed text, so that screen readers announce it once.
+    function setText(element, text) {
+      if (element.textContent !== text) element.textContent = text;
     }
 
-    function saved(evaluations, run) {
-      const place = outcome.querySelector(".saved");
-      const links = evaluations.map((one) => {
+    function showSaved(evaluations, run) {
+      const element = outcome.querySelector(".saved");
+      const links = evaluations.map(({ id, system }) => {
         const link = document.createElement("a");
-        link.href = `/evaluations/${one.id}`;
-        link.textContent = one.system === null ? `Evaluation ${one.id}` : `${one.id} ${one.system}`;
+        link.href = `/evaluations/${id}`;
+        link.textContent = system === null ? `Evaluation ${id}` : `${id} ${system}`;
         return link;
       });
-      const verdict = evaluations.map((one) => one.verdict).find(Boolean);
-      place.hidden = run.state !== "done";
-      place.replaceChildren(links.length ? "Saved as " : "Nothing was saved.");
-      links.forEach((link, at) => place.append(at ? ", " : "", link));
-      if (verdict) place.append(". Verdict: ", badge(verdict));
+      const verdict = evaluations.map((evaluation) => evaluation.verdict).find(Boolean);
+      element.hidden = run.state !== "done";
+      element.replaceChildren(links.length ? "Saved as " : "Nothing was saved.");
+      links.forEach((link, index) => element.append(index ? ", " : "", link));
+      if (verdict) element.append(". Verdict: ", verdictBadge(verdict));
     }
 
-    function badge(verdict) {
-      const made = document.createElement("span");
+    function verdictBadge(verdict) {
+      const element = document.createElement("span");
       const kind = { pass: "good", fail: "bad" }[verdict] || "unsure";
-      made.className = `badge ${kind}`;
-      made.textContent = verdict;
-      return made;
+      element.className = `badge ${kind}`;
+      element.textContent = verdict;
+      return element;
     }
 
-    function step(progress) {
-      const bar = bars.find((one) => one.dataset.system === (progress.system || ""));
-      if (!bar) return;
-      const told = bar.querySelector(".told");
-      Object.assign(told.dataset, progress);
-      const shown = bar.querySelector("progress");
-      shown.max = Math.max(progress.total, 1);
-      shown.value = progress.done;
-      tell(told);
+    function updateProgress(progress) {
+      const item = bars.find((item) => item.dataset.system === (progress.system || ""));
+      if (!item) return;
+      const label = item.querySelector(".progress-text");
+      Object.assign(label.dataset, progress);
+      const progressBar = item.querySelector("progress");
+      progressBar.max = Math.max(progress.total, 1);
+      progressBar.value = progress.done;
+      describeProgress(label);
     }
 
-    function tell(told) {
-      const { what, done, total } = told.dataset;
-      const of = `${number(done)} of ${number(total)}`;
-      if (!what) told.textContent = "waiting";
-      else if (what === "reused") told.textContent = `log of ${number(total)} calls used again`;
-      else told.textContent = `${of} ${what}`;
+    function describeProgress(label) {
+      const { what: unit, done, total } = label.dataset;
+      const counts = `${formatCount(done)} of ${formatCount(total)}`;
+      if (!unit) label.textContent = "waiting";
+      else if (unit === "reused") label.textContent = `log of ${formatCount(total)} calls reused`;
+      else label.textContent = `${counts} ${unit}`;
     }
 
-    function number(text) {
+    function formatCount(text) {
       return Number(text).toLocaleString("en");
     }
 
-    // Files are told of as their turn comes; with the end of the run the last is done, too.
-    function complete(run) {
-      for (const bar of bars) {
-        const told = bar.querySelector(".told");
-        const shown = bar.querySelector("progress");
-        if (run.state === "done" && bar.dataset.system === "") {
-          shown.max = 1;
-          shown.value = 1;
-          told.textContent = "done";
-        } else if (run.state === "done" && told.dataset.what) {
-          shown.value = shown.max;
-        } else if (!told.dataset.what) {
-          told.textContent = ENDED.includes(run.state) ? "not begun" : "waiting";
+    // The report step has no final progress message: it is done when the run is.
+    function finishBars(run) {
+      for (const item of bars) {
+        const label = item.querySelector(".progress-text");
+        const progressBar = item.querySelector("progress");
+        if (run.state === "done" && item.dataset.system === "") {
+          progressBar.max = 1;
+          progressBar.value = 1;
+          label.textContent = "done";
+        } else if (run.state === "done" && label.dataset.what) {
+          progressBar.value = progressBar.max;
+        } else if (!label.dataset.what) {
+          label.textContent = ENDED.includes(run.state) ? "not started" : "waiting";
         }
       }
     }
 
-    function line(text) {
-      const below = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+    function appendLine(text) {
+      const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
       log.append(`${text}\n`);
-      if (below) log.scrollTop = log.scrollHeight;
+      if (atEnd) log.scrollTop = log.scrollHeight;
     }
 
-    // Asks for what happened since, until the run has ended.
+    // Polls for new progress and log lines until the run has ended.
     async function poll(after) {
-      let last = after;
+      let cursor = after;
       try {
         const run = await karat.api.get(`${api}?after=${after}`);
-        lost.hidden = true;
-        run.log.forEach(line);
-        run.progress.forEach(step);
+        connectionNotice.hidden = true;
+        run.log.forEach(appendLine);
+        run.progress.forEach(updateProgress);
         show(run);
-        complete(run);
+        finishBars(run);
         if (ENDED.includes(run.state)) return;
-        last = run.last;
+        cursor = run.last;
       } catch (problem) {
-        lost.hidden = false;
-        set(lost, problem.message);
-        // A server that was started anew does not know the run.
+        connectionNotice.hidden = false;
+        setText(connectionNotice, problem.message);
+        // A restarted server does not know the run.
         if (problem.status === 404) return;
       }
-      setTimeout(poll, POLL_MILLISECONDS, last);
+      setTimeout(poll, POLL_MILLISECONDS, cursor);
     }
 
     stop.addEventListener("click", async () => {
@@ -172,14 +172,14 @@
       stop.disabled = false;
     });
 
-    for (const bar of bars) tell(bar.querySelector(".told"));
+    for (const bar of bars) describeProgress(bar.querySelector(".progress-text"));
     log.scrollTop = log.scrollHeight;
     stop.hidden = page.dataset.state !== "running";
     poll(Number(page.dataset.last));
   }
 
   const form = document.getElementById("new");
-  if (form) begin(form);
+  if (form) setUpForm(form);
   const page = document.getElementById("run");
-  if (page) watch(page);
+  if (page) watchRun(page);
 })();

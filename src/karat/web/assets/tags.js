@@ -1,17 +1,17 @@
 "use strict";
 
-// Gives an evaluation a tag where it stands: a plus opens a field, Enter saves, Escape closes.
+// Adds tags to an evaluation in place: the + button opens a field, Enter saves, Escape cancels.
 (function () {
   const karat = window.karat;
 
-  function open(place, button) {
+  function openField(container, button) {
     const field = document.createElement("input");
     field.type = "text";
     field.className = "tag-field";
     field.maxLength = 100;
-    field.setAttribute("aria-label", `New tag of evaluation ${place.dataset.evaluation}`);
+    field.setAttribute("aria-label", `New tag of evaluation ${container.dataset.evaluation}`);
     button.hidden = true;
-    place.append(field);
+    container.append(field);
     field.focus();
 
     let done = false;
@@ -31,9 +31,9 @@
       }
       try {
         field.disabled = true;
-        const address = `/api/evaluations/${place.dataset.evaluation}/tags`;
+        const address = `/api/evaluations/${container.dataset.evaluation}/tags`;
         const evaluation = await karat.api.post(address, { tags: [tag] });
-        show(place, button, evaluation.tags);
+        showTags(container, button, evaluation.tags);
         karat.api.notice(`Evaluation ${evaluation.id} has the tag ${tag}.`, "good");
         close();
         button.focus();
@@ -46,7 +46,7 @@
 
     field.addEventListener("keydown", (event) => {
       if (event.key === "Enter") {
-        // The list is a form of its own, which Enter must not send.
+        // The field is inside the list's form, which Enter must not submit.
         event.preventDefault();
         save();
       } else if (event.key === "Escape") {
@@ -59,8 +59,8 @@
     });
   }
 
-  function show(place, button, tags) {
-    for (const chip of place.querySelectorAll("a.chip")) chip.remove();
+  function showTags(container, button, tags) {
+    for (const chip of container.querySelectorAll("a.chip")) chip.remove();
     for (const tag of tags) {
       const chip = document.createElement("a");
       chip.className = "chip";
@@ -68,12 +68,12 @@
       const name = document.createElement("bdi");
       name.textContent = tag;
       chip.append(name);
-      place.insertBefore(chip, button);
+      container.insertBefore(chip, button);
     }
   }
 
   for (const button of document.querySelectorAll(".add-tag")) {
     button.hidden = false;
-    button.addEventListener("click", () => open(button.closest(".tags"), button));
+    button.addEventListener("click", () => openField(button.closest(".tags"), button));
   }
 })();

@@ -1,14 +1,14 @@
-// Charts: drawn by Vega as SVG when they come near, all of them once the page is at rest.
-// Their colours are CSS custom properties, so a change of theme or printing redraws nothing.
+// Charts: Vega draws them as SVG when they are about to scroll into view, the rest when the page is
+// idle. Their colours are CSS custom properties, so a theme change or printing needs no redraw.
 (function () {
   "use strict";
 
   const karat = (window.karat = window.karat || {});
   const MISSING =
-    "The charts of this page are shown as tables; to draw them, install the extra: pip install 'karat[charts]'.";
+    "The charts on this page are shown as tables. To draw them, install the extra: pip install 'karat[charts]'.";
 
-  // A specification holds its own data: whatever else it asked for is refused.
-  const refuse = () => Promise.reject(new Error("a chart fetches nothing"));
+  // A specification contains its data; any attempt to load more is refused.
+  const refuse = () => Promise.reject(new Error("a chart must not load anything"));
   const LOADER = { load: refuse, sanitize: refuse, http: refuse, file: refuse };
 
   function config() {
@@ -36,7 +36,7 @@
 
   let tip = null;
 
-  // Vega's own tooltip brings a style sheet and writes HTML; this one shows text.
+  // Vega's own tooltip adds a style sheet and writes HTML; this one only shows text.
   function tooltip(_, event, __, value) {
     if (!tip) {
       tip = document.createElement("div");
@@ -54,7 +54,7 @@
     tip.style.top = `${Math.max(top, 8)}px`;
   }
 
-  // Draw a Vega-Lite specification into an element, as wide as that is; again when it changes.
+  // Draws a Vega-Lite specification at the width of its element, and follows changes of that width.
   async function draw(plot, spec) {
     const width = plot.clientWidth;
     const sized = { ...spec, width, autosize: { type: "fit-x", contains: "padding" } };
@@ -68,21 +68,21 @@
       loader: LOADER,
       tooltip,
     });
-    // Its place says what is drawn, and the table beside it holds the numbers.
+    // The enclosing element describes the chart, and the table next to it holds the numbers.
     plot.querySelector("svg").setAttribute("aria-hidden", "true");
-    let drawn = width;
+    let drawnWidth = width;
     new ResizeObserver(() => {
-      const now = plot.clientWidth;
-      if (!now || now === drawn) return;
-      drawn = now;
-      view.width(now).runAsync();
+      const newWidth = plot.clientWidth;
+      if (!newWidth || newWidth === drawnWidth) return;
+      drawnWidth = newWidth;
+      view.width(newWidth).runAsync();
     }).observe(plot);
     return view;
   }
 
   karat.charts = { draw };
 
-  function tellMissing(figures) {
+  function showMissingNotice(figures) {
     const notice = document.createElement("p");
     notice.className = "notice";
     notice.textContent = MISSING;
@@ -92,8 +92,8 @@
     }
   }
 
-  // Room for the drawing instead of the table; should it fail, the table comes back.
-  function makeRoom(figure) {
+  // Reserves space for the drawing and closes the table; if drawing fails, the table reopens.
+  function reserveSpace(figure) {
     figure.classList.add("roomy");
     figure.querySelector(".plot").hidden = false;
     figure.querySelector("details").open = false;
@@ -103,19 +103,19 @@
     const figures = [...document.querySelectorAll("figure.chart[data-chart]")];
     if (!figures.length) return;
     if (!window.vegaEmbed) {
-      tellMissing(figures);
+      showMissingNotice(figures);
       return;
     }
     const specs = JSON.parse(document.getElementById("karat-charts").textContent);
     const waiting = new Set(figures);
-    figures.forEach(makeRoom);
+    figures.forEach(reserveSpace);
 
-    // What is not laid out has no width yet, and waits.
-    function drawOne(figure) {
+    // A chart without layout has no width yet; it is drawn later.
+    function drawFigure(figure) {
       const plot = figure.querySelector(".plot");
       if (!waiting.has(figure) || !plot.clientWidth) return;
       waiting.delete(figure);
-      near.unobserve(figure);
+      observer.unobserve(figure);
       draw(plot, specs[figure.dataset.chart]).then(
         () => figure.classList.add("drawn"),
         (error) => {
@@ -126,29 +126,29 @@
       );
     }
 
-    const near = new IntersectionObserver(
+    const observer = new IntersectionObserver(
       (entries) => {
-        for (const entry of entries) if (entry.isIntersecting) drawOne(entry.target);
+        for (const entry of entries) if (entry.isIntersecting) drawFigure(entry.target);
       },
       { rootMargin: "600px 0px" },
     );
-    for (const figure of figures) near.observe(figure);
+    for (const figure of figures) observer.observe(figure);
 
-    // Even a page that is never at rest draws what it may have to print.
-    function later(work) {
-      if (window.requestIdleCallback) window.requestIdleCallback(work, { timeout: 500 });
-      else window.setTimeout(work, 200);
+    // The timeout draws charts even if the page is never idle, since it may be printed.
+    function whenIdle(task) {
+      if (window.requestIdleCallback) window.requestIdleCallback(task, { timeout: 500 });
+      else window.setTimeout(task, 200);
     }
 
     function drawNext() {
       const next = [...waiting].find((figure) => figure.querySelector(".plot").clientWidth);
       if (!next) return;
-      drawOne(next);
-      later(drawNext);
+      drawFigure(next);
+      whenIdle(drawNext);
     }
-    if (document.readyState === "complete") later(drawNext);
-    else window.addEventListener("load", () => later(drawNext));
-    window.addEventListener("beforeprint", () => [...waiting].forEach(drawOne));
+    if (document.readyState === "complete") whenIdle(drawNext);
+    else window.addEventListener("load", () => whenIdle(drawNext));
+    window.addEventListener("beforeprint", () => [...waiting].forEach(drawFigure));
   }
 
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);

@@ -1,10 +1,10 @@
-// What lies behind the page: its head, the rows of the query table, and single queries when asked for.
+// The page's data: its head, the rows of the query table, and the details of queries, loaded on demand.
 (() => {
   "use strict";
   const karat = (window.karat = window.karat || {});
-  // Unpacked blocks that are kept, so that going from query to query reads each block once.
-  const KEPT = 8;
-  const kept = new Map();
+  // The number of unpacked blocks to keep, so that stepping through queries unpacks each block once.
+  const CACHE_SIZE = 8;
+  const cache = new Map();
 
   const script = document.getElementById("karat-head");
   const head = script ? JSON.parse(script.textContent) : null;
@@ -17,35 +17,35 @@
     return bytes;
   }
 
-  async function unpacked(element) {
+  async function unpack(element) {
     if (!("DecompressionStream" in window)) {
-      throw new Error("This browser cannot unpack the queries; one from 2023 or later can.");
+      throw new Error("This browser cannot unpack the queries; use one from 2023 or later.");
     }
     const packed = new Blob([bytesOf(element.textContent)]).stream();
     return new Response(packed.pipeThrough(new DecompressionStream("gzip"))).json();
   }
 
-  async function fetched(url) {
-    const answer = await fetch(url, { headers: { Accept: "application/json" } });
-    const body = await answer.json().catch(() => null);
-    if (!answer.ok) throw new Error((body && body.error) || `The server answered ${answer.status}.`);
+  async function fetchJson(url) {
+    const response = await fetch(url, { headers: { Accept: "application/json" } });
+    const body = await response.json().catch(() => null);
+    if (!response.ok) throw new Error((body && body.error) || `The server returned status ${response.status}.`);
     return body;
   }
 
-  // The same promise for everyone who asks; one that failed is forgotten, so that it can be tried again.
-  function remembered(key, load) {
-    const found = kept.get(key) || load();
-    kept.delete(key);
-    kept.set(key, found);
-    found.catch(() => kept.delete(key));
-    if (kept.size > KEPT) kept.delete(kept.keys().next().value);
-    return found;
+  // Shares one promise per key; a failed one is dropped, so that the next call retries.
+  function cached(key, load) {
+    const promise = cache.get(key) || load();
+    cache.delete(key);
+    cache.set(key, promise);
+    promise.catch(() => cache.delete(key));
+    if (cache.size > CACHE_SIZE) cache.delete(cache.keys().next().value);
+    return promise;
   }
 
   function rows() {
     if (!allRows) {
       const url = document.body.dataset.rows;
-      allRows = url ? fetched(url) : unpacked(document.getElementById("karat-rows"));
+      allRows = url ? fetchJson(url) : unpack(document.getElementById("karat-rows"));
       allRows.catch(() => (allRows = null));
     }
     return allRows;
@@ -53,12 +53,12 @@
 
   async function query(index) {
     const url = document.body.dataset.query;
-    if (url) return remembered(index, () => fetched(url.replace("{index}", index)));
-    const number = Math.floor(index / head.block);
-    const block = await remembered(number, () =>
-      unpacked(document.querySelector(`.karat-block[data-block="${number}"]`)),
+    if (url) return cached(index, () => fetchJson(url.replace("{index}", index)));
+    const blockNumber = Math.floor(index / head.block);
+    const block = await cached(blockNumber, () =>
+      unpack(document.querySelector(`.karat-block[data-block="${blockNumber}"]`)),
     );
-    return { ...block.queries[index - number * head.block], texts: block.texts };
+    return { ...block.queries[index - blockNumber * head.block], texts: block.texts };
   }
 
   karat.data = { head, rows, query };

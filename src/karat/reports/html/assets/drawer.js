@@ -1,179 +1,179 @@
-// The query drawer: all that is known of one query, over the table that it was opened from.
+// The query drawer: the details of one query, shown over the table that it was opened from.
 (() => {
   "use strict";
   const karat = (window.karat = window.karat || {});
   const { make } = karat;
   const dialog = document.getElementById("drawer");
-  // More systems than this are not set side by side; two of them are chosen.
-  const BESIDE = 3;
-  const LEGEND = "Lines join the same item: level at the same rank, rising or falling where it moved, "
-    + "thick for gold, dashed where gold is outside the list.";
+  // With more systems than this, the user selects two to show side by side.
+  const MOST_COLUMNS = 3;
+  const LEGEND = "Lines connect the same item in neighbouring lists, and rise or fall with its rank. Thick: gold. "
+    + "Dashed: gold outside the list.";
   let current = null;
-  let pushed = false;
+  let pushedHistory = false;
   let pair = null;
-  let paired = null;
+  let pairedWith = null;
   let joined = null;
   let parts = null;
 
-  async function open(row, { told = false } = {}) {
-    const fresh = !dialog.open;
+  async function open(row, { fromAddress = false } = {}) {
+    const wasClosed = !dialog.open;
     current = row;
-    const news = karat.table.visit(row, told ? null : { push: fresh });
-    if (fresh) pushed = news;
-    frame(row);
-    if (fresh) dialog.showModal();
-    focus(fresh);
+    const pushedNow = karat.table.visit(row, fromAddress ? null : { push: wasClosed });
+    if (wasClosed) pushedHistory = pushedNow;
+    showFrame(row);
+    if (wasClosed) dialog.showModal();
+    keepFocus(wasClosed);
     try {
       const detail = await karat.data.query(row);
-      if (current === row) show(detail);
+      if (current === row) showDetail(detail);
     } catch (error) {
       const notice = make("p", { class: "notice bad" }, `This query could not be read. ${error.message}`);
       if (current === row) parts.rest.replaceChildren(notice);
     }
   }
 
-  // On the drawer itself arrows scroll; a button that goes on keeps the focus as long as it can.
-  function focus(fresh) {
-    const here = document.activeElement;
-    if (fresh || here.disabled || !dialog.contains(here)) dialog.focus();
+  // With the focus on the drawer, arrow keys scroll it; Previous and Next keep the focus while enabled.
+  function keepFocus(wasClosed) {
+    const focused = document.activeElement;
+    if (wasClosed || focused.disabled || !dialog.contains(focused)) dialog.focus();
   }
 
-  function close({ told = false } = {}) {
+  function close({ fromAddress = false } = {}) {
     dialog.close();
-    left(told);
+    onClosed(fromAddress);
   }
 
-  // However it was closed: by a button, Esc, or a browser's own way back.
-  function left(told) {
+  // Runs however the drawer was closed: by a button, Esc or the browser's back button.
+  function onClosed(fromAddress) {
     if (current === null || dialog.open) return;
     current = null;
-    karat.table.leave({ told, pushed });
-    pushed = false;
+    karat.table.leave({ fromAddress, pushed: pushedHistory });
+    pushedHistory = false;
   }
 
-  // Title and place are known from the table, so they stand there at once.
-  function frame(row) {
+  // The table already has the title and position, so they are shown immediately.
+  function showFrame(row) {
     const { model, shown } = karat.table;
-    const at = shown.indexOf(row);
+    const index = shown.indexOf(row);
     const count = (number) => number.toLocaleString("en");
     const text = model.rows.text[row];
-    const long = text?.length > 200;
-    parts ||= made();
-    parts.place.textContent = at < 0 ? "not among the queries shown" : `${count(at + 1)} of ${count(shown.length)}`;
-    for (const [by, button] of parts.steps) button.disabled = neighbour(by) === undefined;
+    const isLong = text?.length > 200;
+    parts ||= createFrame();
+    parts.position.textContent = index < 0 ? "not in the table" : `${count(index + 1)} of ${count(shown.length)}`;
+    for (const [step, button] of parts.steps) button.disabled = neighbour(step) === undefined;
     parts.title.textContent = text ?? "(this query has no text)";
-    parts.title.classList.toggle("is-long", long);
-    if (long) parts.title.tabIndex = 0;
+    parts.title.classList.toggle("is-long", isLong);
+    if (isLong) parts.title.tabIndex = 0;
     else parts.title.removeAttribute("tabindex");
     parts.rest.replaceChildren(make("p", { class: "muted" }, "Reading …"));
     dialog.scrollTop = 0;
   }
 
-  function made() {
-    const steps = [[-1, step(-1, "Previous", "k")], [1, step(1, "Next", "j")]];
-    const place = make("span", { class: "muted num dr-place", role: "status" });
+  function createFrame() {
+    const steps = [[-1, stepButton(-1, "Previous", "k")], [1, stepButton(1, "Next", "j")]];
+    const position = make("span", { class: "muted num dr-place", role: "status" });
     const title = make("h2", { id: "drawer-title", class: "dr-title text", dir: "auto" });
     const rest = make("div", { class: "dr-rest" });
     dialog.replaceChildren(
-      make("header", { class: "dr-head toolbar" }, steps.map(([, button]) => button), place,
+      make("header", { class: "dr-head toolbar" }, steps.map(([, button]) => button), position,
         make("button", { type: "button", class: "button dr-close", onclick: () => close() }, "Close")),
       make("div", { class: "dr-body" }, title, rest));
-    return { steps, place, title, rest };
+    return { steps, position, title, rest };
   }
 
-  function step(by, name, key) {
+  function stepButton(step, name, key) {
     return make("button", {
-      type: "button", class: "button", "aria-keyshortcuts": key, title: `${name} (${key})`, onclick: () => go(by),
+      type: "button", class: "button", "aria-keyshortcuts": key, title: `${name} (${key})`, onclick: () => goTo(step),
     }, name);
   }
 
-  function show(detail) {
+  function showDetail(detail) {
     const { facts, outcomes, measures, commands } = karat.outcomes;
     joined?.stop();
     parts.rest.replaceChildren(
       facts(detail),
-      section("What happened", outcomes(detail, current)),
-      section("Lists", lists(detail)),
-      section("All measures", measures(current)),
-      section("Reproduce", commands(detail)));
+      createSection("What happened", outcomes(detail, current)),
+      createSection("Lists", listSection(detail)),
+      createSection("All measures", measures(current)),
+      createSection("Reproduce", commands(detail)));
     joined.draw();
   }
 
-  function section(title, ...children) {
+  function createSection(title, ...children) {
     return make("div", { class: "dr-section" }, make("h3", {}, title), children);
   }
 
-  function lists(detail) {
+  function listSection(detail) {
     const { head } = karat.data;
-    const all = [...head.systems.keys()];
-    const many = all.length > BESIDE;
-    joined = new karat.JoinedLists(karat.lists.columnsOf(detail, many ? choice() : all));
-    const notes = [detail.bm25 === null && bm25Lacks(head), head.texts].filter(Boolean);
-    return [many && pickers(detail), make("p", { class: "muted small dr-legend" }, LEGEND, legendOfMoves()),
+    const systems = [...head.systems.keys()];
+    const tooMany = systems.length > MOST_COLUMNS;
+    joined = new karat.JoinedLists(karat.lists.columnsOf(detail, tooMany ? chosenPair() : systems));
+    const notes = [detail.bm25 === null && missingBm25(head), head.texts].filter(Boolean);
+    return [tooMany && systemPickers(detail), make("p", { class: "muted small dr-legend" }, LEGEND, moveLegend()),
       notes.map((note) => make("p", { class: "muted small dr-lacks" }, note)), joined.element];
   }
 
-  function legendOfMoves() {
-    return joined.against !== null && [" ▲, ▼ and “new” compare with ", make("bdi", {}, joined.against), "."];
+  function moveLegend() {
+    return joined.baselineName !== null && [" ▲, ▼ and “new” compare with ", make("bdi", {}, joined.baselineName), "."];
   }
 
-  // Where some queries have BM25's list, what is said names them.
-  function bm25Lacks({ bm25, bm25_depth: depth }) {
+  // If BM25 was searched for some queries, the note says which.
+  function missingBm25({ bm25, bm25_depth: depth }) {
     return bm25 && (depth ? bm25 : `No BM25 list: ${bm25}`);
   }
 
-  // With many systems: the baseline, or another, and the one that is looked at.
-  function choice() {
+  // Returns the two systems to show: by default the baseline and the selected system.
+  function chosenPair() {
     const { head } = karat.data;
-    const looked = karat.table.state.system;
-    if (!pair || paired !== looked) {
-      pair = [head.baseline, looked === head.baseline ? (looked + 1) % head.systems.length : looked];
-      paired = looked;
+    const selected = karat.table.state.system;
+    if (!pair || pairedWith !== selected) {
+      pair = [head.baseline, selected === head.baseline ? (selected + 1) % head.systems.length : selected];
+      pairedWith = selected;
     }
     return pair;
   }
 
-  function pickers(detail) {
-    const pick = (side, label) => {
-      const options = karat.data.head.systems.map((name, number) =>
-        make("option", { value: number, selected: choice()[side] === number }, name));
+  function systemPickers(detail) {
+    const picker = (side, label) => {
+      const options = karat.data.head.systems.map((name, index) =>
+        make("option", { value: index, selected: chosenPair()[side] === index }, name));
       const control = make("select", { "data-side": side }, options);
       control.addEventListener("change", () => {
         pair[side] = Number(control.value);
-        show(detail);
+        showDetail(detail);
         dialog.querySelector(`[data-side="${side}"]`).focus();
       });
       return make("label", { class: "qt-field" }, make("span", {}, label), control);
     };
-    return make("div", { class: "toolbar" }, pick(0, "Left"), pick(1, "Right"));
+    return make("div", { class: "toolbar" }, picker(0, "Left"), picker(1, "Right"));
   }
 
-  function neighbour(by) {
+  function neighbour(step) {
     const { shown } = karat.table;
-    const at = shown.indexOf(current);
-    return at < 0 ? undefined : shown[at + by];
+    const position = shown.indexOf(current);
+    return position < 0 ? undefined : shown[position + step];
   }
 
-  function go(by) {
-    const next = neighbour(by);
+  function goTo(step) {
+    const next = neighbour(step);
     if (next !== undefined) open(next);
   }
 
-  function typed(event) {
+  function onKeydown(event) {
     if (event.target.closest("select, input") || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "j") go(1);
-    if (event.key === "k") go(-1);
+    if (event.key === "j") goTo(1);
+    if (event.key === "k") goTo(-1);
   }
 
-  // A click by keyboard has no place, so the target counts too.
-  function beside(event) {
+  // A click from the keyboard has no coordinates, so the target is checked too.
+  function clickedOutside(event) {
     return event.target === dialog && event.clientX < dialog.getBoundingClientRect().left;
   }
 
   karat.drawer = { open, close };
   if (dialog) {
-    dialog.addEventListener("close", () => left(false));
-    dialog.addEventListener("click", (event) => beside(event) && close());
-    dialog.addEventListener("keydown", typed);
+    dialog.addEventListener("close", () => onClosed(false));
+    dialog.addEventListener("click", (event) => clickedOutside(event) && close());
+    dialog.addEventListener("keydown", onKeydown);
   }
 })();

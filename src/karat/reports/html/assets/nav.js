@@ -1,4 +1,4 @@
-// The list of sections marks the one in view.
+// Marks the section in view in the table of contents.
 (function () {
   "use strict";
 
@@ -12,21 +12,21 @@
     }
     const sections = [...links.keys()];
     const last = sections.at(-1);
-    const near = new Set();
-    let ended = false;
+    const inView = new Set();
+    let atEnd = false;
 
-    // The first that reaches into the upper part of the window; at the end of the page, the last.
-    function mark() {
-      const current = ended && window.scrollY > 0 ? last : sections.find((one) => near.has(one));
+    // The current section is the first in the upper part of the window, or the last at the page's end.
+    function markCurrent() {
+      const current = atEnd && window.scrollY > 0 ? last : sections.find((section) => inView.has(section));
       if (!current) return;
       for (const [section, link] of links) {
         if (section !== current) link.removeAttribute("aria-current");
-        else if (!link.hasAttribute("aria-current")) show(link);
+        else if (!link.hasAttribute("aria-current")) markLink(link);
       }
     }
 
-    // Beside the page the list may be taller than the window, above it wider.
-    function show(link) {
+    // The table of contents may be taller or wider than its frame, so the link is scrolled into view.
+    function markLink(link) {
       link.setAttribute("aria-current", "true");
       const [box, frame] = [link.getBoundingClientRect(), nav.getBoundingClientRect()];
       if (box.left < frame.left || box.right > frame.right) nav.scrollLeft += box.left - frame.left - 8;
@@ -36,10 +36,10 @@
     const upper = new IntersectionObserver(
       (entries) => {
         for (const { target, isIntersecting } of entries) {
-          if (isIntersecting) near.add(target);
-          else near.delete(target);
+          if (isIntersecting) inView.add(target);
+          else inView.delete(target);
         }
-        mark();
+        markCurrent();
       },
       { rootMargin: "-80px 0px -65% 0px" },
     );
@@ -47,8 +47,8 @@
     if (!last) return;
     new IntersectionObserver(
       ([entry]) => {
-        ended = entry.intersectionRatio >= 0.99;
-        mark();
+        atEnd = entry.intersectionRatio >= 0.99;
+        markCurrent();
       },
       { threshold: [0.99] },
     ).observe(last);

@@ -1,19 +1,19 @@
-// The part of the address after #: a link reproduces what is shown, on a server and as a file.
+// Stores the table's state after # in the address, so that a link reproduces it, on a server or in a file.
 (() => {
   "use strict";
   const karat = (window.karat = window.karat || {});
-  // An anchor such as #systems is nobody's state.
+  // An anchor such as #systems holds no state.
   const stateful = () => location.hash.includes("=");
 
   function params() {
     return new URLSearchParams(stateful() ? location.hash.slice(1) : "");
   }
 
-  // Writes what the table shows and which query is open; a step back undoes what was pushed. True if it was news.
-  function write(shown, query, { push = false } = {}) {
-    const next = new URLSearchParams(shown);
-    if (query !== null) next.set("q", query);
-    const hash = String(next) ? `#${next}` : "";
+  // Writes the table's state and the open query to the address; returns true if that changed it.
+  function write(tableParams, query, { push = false } = {}) {
+    const hashParams = new URLSearchParams(tableParams);
+    if (query !== null) hashParams.set("q", query);
+    const hash = String(hashParams) ? `#${hashParams}` : "";
     if (hash === location.hash || (!hash && !stateful())) return false;
     const url = hash || location.href.split("#")[0];
     if (push) history.pushState(null, "", url);

@@ -1,11 +1,11 @@
-// The query table: which queries are shown follows the controls, and the address follows both.
+// The query table: the controls determine which queries are shown, and the address records both.
 (() => {
   "use strict";
   const karat = (window.karat = window.karat || {});
-  const { make, figure, change, spoken } = karat;
+  const { make, formatValue, formatChange, displayName } = karat;
 
-  // So many letters of a text are set in a row on the screen, and on paper.
-  const [SEEN, PRINTED] = [300, 2000];
+  // The most characters of a text to render in a row on the screen, and in print.
+  const [MOST_ON_SCREEN, MOST_ON_PAPER] = [300, 2000];
 
   class QueryTable {
     constructor(model, home) {
@@ -18,7 +18,7 @@
         forPaper: (shown) => model.forPaper(shown, this.state),
       });
       this.controls = new karat.Controls(model, { set: (change) => this.set(change), clear: () => this.clear() });
-      this.empty = make("p", { class: "qt-empty muted" }, "No query is like that.");
+      this.empty = make("p", { class: "qt-empty muted" }, "No queries match these filters.");
       home.replaceChildren(this.controls.element, this.rows.grid, this.rows.paper, this.empty);
       this.refresh();
     }
@@ -30,7 +30,7 @@
         if (segment[1] !== undefined) segments.set(segment[0], segment[1]);
       }
       this.state = { ...this.state, ...change, segments };
-      if (this.model.lacking(this.state.mode, this.state)) this.state.mode = "all";
+      if (this.model.whyUnavailable(this.state.mode, this.state)) this.state.mode = "all";
       this.rows.grid.scrollTop = 0;
       this.refresh();
       this.write();
@@ -60,71 +60,71 @@
       this.empty.hidden = view.shown.length > 0;
     }
 
-    // Which queries are shown, by their numbers, in their order.
+    // The row numbers of the queries shown, in their order.
     get shown() {
       return this.rows.shown;
     }
 
-    // Says in the address what is shown, and which query is open; true where that was news.
+    // Writes the state and the open query to the address; returns true if that changed it.
     write(options) {
       const query = this.open === null ? null : this.model.rows.query_id[this.open];
       return karat.place.write(this.model.toParams(this.state), query, options);
     }
 
-    // Follows the address; an anchor of another section changes nothing but closes what is open.
+    // Applies the address to the table; an anchor of another section only closes the drawer.
     follow() {
-      if (this.returning) return void this.stay();
+      if (this.returning) return void this.restoreScroll();
       const params = karat.place.params();
       const query = params.get("q");
       const row = query === null ? -1 : this.model.rows.query_id.indexOf(query);
       const wasOpen = this.open !== null;
-      const shows = karat.place.stateful() ? !(query !== null && [...params.keys()].length === 1) : !location.hash;
-      if (shows) {
+      const showsTable = karat.place.stateful() ? !(query !== null && [...params.keys()].length === 1) : !location.hash;
+      if (showsTable) {
         this.state = this.model.fromParams(params);
         this.refresh();
       }
-      if (row >= 0) return void karat.drawer.open(row, { told: true });
-      karat.drawer.close({ told: true });
-      if (query !== null) this.controls.count.textContent = `No query of this report is called “${query}”.`;
+      if (row >= 0) return void karat.drawer.open(row, { fromAddress: true });
+      karat.drawer.close({ fromAddress: true });
+      if (query !== null) this.controls.count.textContent = `This report has no query “${query}”.`;
       if (karat.place.stateful() && !wasOpen) this.home.closest("section").scrollIntoView();
     }
 
-    // The drawer is at this query: the table marks it and the address names it.
+    // The drawer shows this query: mark it in the table and write it to the address.
     visit(row, options) {
       this.open = row;
-      const at = this.shown.indexOf(row);
-      if (at >= 0) this.rows.activate(at);
+      const position = this.shown.indexOf(row);
+      if (position >= 0) this.rows.activate(position);
       return options ? this.write(options) : false;
     }
 
-    // The drawer closed; what was opened by a step is closed by a step back.
-    leave({ told, pushed }) {
+    // The drawer closed: if opening it added a history entry, go back.
+    leave({ fromAddress, pushed }) {
       this.open = null;
       this.takeFocus();
-      if (told) return;
+      if (fromAddress) return;
       this.returning = pushed ? { left: scrollX, top: scrollY } : null;
       if (pushed) history.back();
       else this.write();
     }
 
-    // A step back to the anchor of a section would scroll there, and take the focus along.
-    stay() {
+    // Going back to the anchor of a section would scroll there and move the focus.
+    restoreScroll() {
       scrollTo({ ...this.returning, behavior: "instant" });
       this.returning = null;
       this.takeFocus();
     }
 
-    // Where the focus went with what was closed, the table has it.
+    // Focuses the table if closing the drawer left nothing focused.
     takeFocus() {
-      const has = document.activeElement;
-      if (!has || has === document.body || has.closest("#drawer")) this.rows.grid.focus({ preventScroll: true });
+      const focused = document.activeElement ?? document.body;
+      if (focused === document.body || focused.closest("#drawer")) this.rows.grid.focus({ preventScroll: true });
     }
   }
 
   function columnsOf(model, state) {
     const { head, rows } = model;
-    const looked = head.systems[state.system];
-    const longest = lengthOf(rows.query_id);
+    const selected = head.systems[state.system];
+    const longest = longestLength(rows.query_id);
     return [
       {
         by: "id", name: "Query", kind: "id", width: `${Math.min(22, Math.max(8, longest + 4))}ch`,
@@ -132,32 +132,32 @@
       },
       {
         by: "text", name: "Text", kind: "asked", width: "minmax(14rem, 1fr)",
-        paint: (cell, row, printing) => paintText(cell, rows.text[row], printing ? PRINTED : SEEN),
+        paint: (cell, row, printing) => paintText(cell, rows.text[row], printing ? MOST_ON_PAPER : MOST_ON_SCREEN),
       },
       ...head.systems.map((_, system) => valueColumn(model, state, system)),
       ...(head.systems.length > 1 ? [deltaColumn(model, state)] : []),
       {
         by: "rank", name: "Gold rank", kind: "num", width: "6.75rem",
-        about: `Rank of the first gold in the list of ${looked}`,
+        about: `Rank of the first gold in the list of ${selected}`,
         paint: (cell, row) => paintRank(cell, rows.rank[state.system][row], rows.gold[row]),
       },
       {
         by: "class", name: "Outcome", kind: "outcome", width: outcomeWidth(model, state.system),
-        about: `Why ${looked} misses, or why it was not scored`,
+        about: `Why ${selected} misses, or why it was not scored`,
         paint: (cell, row) => paintOutcome(cell, model, state.system, row),
       },
     ];
   }
 
-  function lengthOf(names) {
-    return names.reduce((most, name) => Math.max(most, name.length), 0);
+  function longestLength(names) {
+    return names.reduce((longest, name) => Math.max(longest, name.length), 0);
   }
 
-  // As wide as the longest outcome of the system looked at: texts get the rest.
+  // As wide as the selected system's longest outcome, which leaves the rest to the texts.
   function outcomeWidth({ head, rows }, system) {
     const kinds = [...new Set(rows.class[system])].map((code) => head.classes[code] ?? "");
     const statuses = [...new Set(rows.status[system])].map((code) => head.statuses[code]);
-    const longest = lengthOf([...kinds, ...statuses.filter((name) => name !== "scored")].map(spoken));
+    const longest = longestLength([...kinds, ...statuses.filter((name) => name !== "scored")].map(displayName));
     return `${Math.max(6.25, 2.4 + longest * 0.52).toFixed(2)}rem`;
   }
 
@@ -167,21 +167,21 @@
       by: `value.${system}`, name, about: `${state.measure} of ${name}`,
       kind: system === state.system ? "num is-looked" : "num",
       width: `${Math.min(10, Math.max(5.5, 2.5 + name.length * 0.52))}rem`,
-      paint: (cell, row) => (cell.textContent = figure(model.value(row, system, state.measure))),
+      paint: (cell, row) => (cell.textContent = formatValue(model.value(row, system, state.measure))),
     };
   }
 
   function deltaColumn(model, state) {
     const { systems, baseline } = model.head;
-    const up = { higher: 1, lower: -1, none: 0 }[model.better(state.measure)];
+    const sign = { higher: 1, lower: -1, none: 0 }[model.better(state.measure)];
     const paint = (cell, row) => {
       const delta = model.delta(row, state);
-      cell.textContent = change(delta);
-      cell.classList.toggle("good", delta * up > 0);
-      cell.classList.toggle("bad", delta * up < 0);
+      cell.textContent = formatChange(delta);
+      cell.classList.toggle("good", delta * sign > 0);
+      cell.classList.toggle("bad", delta * sign < 0);
     };
-    const about = `${state.measure} of ${systems[state.system]} minus that of ${systems[baseline]}`;
-    return { by: "delta", name: "Difference", about, kind: "num is-delta", width: "7.25rem", paint };
+    const title = `${state.measure} of ${systems[state.system]} minus that of ${systems[baseline]}`;
+    return { by: "delta", name: "Difference", about: title, kind: "num is-delta", width: "7.25rem", paint };
   }
 
   function paintId(cell, id) {
@@ -190,10 +190,10 @@
     link.href = `#${new URLSearchParams({ q: id })}`;
   }
 
-  // One line of it is in sight; the rest would only cost time. Paper shows all of a text that is no book.
-  function paintText(cell, text, most) {
+  // The screen shows one line, so rendering more would only cost time; print shows more.
+  function paintText(cell, text, limit) {
     const span = cell.firstChild || cell.appendChild(make("span", { class: "text", dir: "auto" }));
-    span.textContent = text === null ? "(no text)" : text.slice(0, most) + (text.length > most ? " …" : "");
+    span.textContent = text === null ? "(no text)" : text.slice(0, limit) + (text.length > limit ? " …" : "");
     span.classList.toggle("muted", text === null);
   }
 
@@ -205,13 +205,13 @@
   function paintOutcome(cell, { head, rows }, system, row) {
     const status = head.statuses[rows.status[system][row]];
     const kind = head.classes[rows.class[system][row]];
-    const lacks = kind || status === "failed" || status === "missing";
+    const unanswered = kind || status === "failed" || status === "missing";
     const badge = cell.firstChild || cell.appendChild(make("span"));
-    badge.textContent = kind || status !== "scored" ? spoken(kind || status) : "";
-    badge.className = badge.textContent && (lacks ? "badge bad" : "badge");
+    badge.textContent = kind || status !== "scored" ? displayName(kind || status) : "";
+    badge.className = badge.textContent && (unanswered ? "badge bad" : "badge");
   }
 
-  // Keys that work wherever nothing is being typed.
+  // Keyboard shortcuts that work unless the user is typing in another field.
   function listen(table) {
     addEventListener("hashchange", () => table.follow());
     document.addEventListener("keydown", (event) => {
@@ -247,6 +247,6 @@
   }
 
   const home = document.getElementById("query-table");
-  // Once every script is there, the drawer too.
+  // Waits until all scripts have run, including the drawer's.
   if (home && karat.data.head) document.addEventListener("DOMContentLoaded", () => start(home));
 })();

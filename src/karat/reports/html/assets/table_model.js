@@ -1,77 +1,77 @@
-// Which queries are shown, in which order, and how many each mode would show: no page in here, only data.
+// The data of the query table: which queries are shown, in which order, and the count of each mode.
 (() => {
   "use strict";
   const karat = (window.karat = window.karat || {});
-  // Differences below this are how floating point writes "none".
+  // Smaller differences are floating-point noise.
   const NO_DIFFERENCE = 1e-12;
   const MODES = ["all", "misses", "regressed", "improved", "different", "unjudged"];
-  const LAST = Number.MAX_VALUE;
-  // Names that are the same so far count as the same; numbers inside them are compared up to so many digits.
-  const [COMPARED, DIGITS] = [300, 20];
+  const NOT_FOUND = Number.MAX_VALUE;
+  // Sorting compares this many characters of a name, and numbers in it up to this many digits.
+  const [MOST_COMPARED, DIGITS] = [300, 20];
 
   class QueryModel {
     constructor(head, rows) {
       this.head = head;
       this.rows = rows;
       this.size = rows.query_id.length;
-      this.known = new Map();
+      this.orders = new Map();
       this.haystacks = null;
     }
 
-    // The first system that is not the baseline is looked at, by the measure that decides.
+    // The defaults: the first system that is not the baseline, and the primary measure.
     start() {
       const { systems, baseline, measures, primary } = this.head;
-      const other = systems.findIndex((_, number) => number !== baseline);
-      const named = measures.some((one) => one.name === primary);
+      const firstSystem = systems.findIndex((_, index) => index !== baseline);
+      const hasPrimary = measures.some((measure) => measure.name === primary);
       return {
-        mode: "all", system: Math.max(other, 0), measure: named ? primary : measures[0].name,
+        mode: "all", system: Math.max(firstSystem, 0), measure: hasPrimary ? primary : measures[0].name,
         search: "", kind: null, status: null, segments: new Map(), sort: null,
       };
     }
 
-    // Why a mode cannot be had, or null.
-    lacking(mode, state) {
+    // Returns why a mode is not available, or null if it is.
+    whyUnavailable(mode, state) {
       const { systems, baseline } = this.head;
       if (!["regressed", "improved", "different"].includes(mode)) return null;
       if (systems.length < 2) return "this report has only one system";
       if (mode === "different") return null;
       if (state.system === baseline) return `${systems[baseline]} is the baseline itself`;
-      return this.better(state.measure) === "none" ? `${state.measure} has no better side` : null;
+      return this.better(state.measure) === "none" ? `${state.measure} has no better direction` : null;
     }
 
     better(measure) {
-      return this.head.measures.find((one) => one.name === measure).better;
+      return this.head.measures.find((candidate) => candidate.name === measure).better;
     }
 
     value(row, system, measure) {
       return this.rows.values[measure][system][row];
     }
 
-    // What the system that is looked at has more than the baseline; null for the baseline itself.
+    // Returns the selected system's value minus the baseline's; null for the baseline itself.
     delta(row, state) {
       if (state.system === this.head.baseline) return null;
-      const own = this.value(row, state.system, state.measure);
+      const selected = this.value(row, state.system, state.measure);
       const base = this.value(row, this.head.baseline, state.measure);
-      if (own === null || base === null) return null;
-      return Math.abs(own - base) <= NO_DIFFERENCE ? 0 : own - base;
+      if (selected === null || base === null) return null;
+      return Math.abs(selected - base) <= NO_DIFFERENCE ? 0 : selected - base;
     }
 
-    // A test for each mode: does a row belong to it?
+    // Returns a predicate for each mode: does a row belong to it?
     tests(state) {
       const { rows } = this;
-      const up = this.better(state.measure) === "lower" ? -1 : 1;
-      const possible = (mode, test) => (this.lacking(mode, state) ? () => false : test);
+      const sign = this.better(state.measure) === "lower" ? -1 : 1;
+      const ifAvailable = (mode, test) => (this.whyUnavailable(mode, state) ? () => false : test);
       return {
         all: () => true,
         misses: (row) => rows.class[state.system][row] >= 0,
-        regressed: possible("regressed", (row) => this.delta(row, state) * up < 0),
-        improved: possible("improved", (row) => this.delta(row, state) * up > 0),
-        different: possible("different", (row) => rows.different[row] === 1),
+        regressed: ifAvailable("regressed", (row) => this.delta(row, state) * sign < 0),
+        improved: ifAvailable("improved", (row) => this.delta(row, state) * sign > 0),
+        different: ifAvailable("different", (row) => rows.different[row] === 1),
         unjudged: (row) => rows.unjudged[state.system][row] > 0,
       };
     }
 
-    // The rows that pass the search and every filter, whatever the mode.
+    // Returns the rows that match the search and all filters, in any mode.
     matching(state) {
       const { rows, head } = this;
       const tests = [];
@@ -82,129 +82,129 @@
       const statuses = rows.status[state.system];
       if (state.status !== null) tests.push((row) => head.statuses[statuses[row]] === state.status);
       for (const [column, name] of state.segments) {
-        const { names, of } = rows.segments[column];
-        const number = names.indexOf(name);
-        tests.push(name === null ? (row) => !of[row].length : (row) => of[row].includes(number));
+        const { names, of: memberships } = rows.segments[column];
+        const index = names.indexOf(name);
+        tests.push(name === null ? (row) => !memberships[row].length : (row) => memberships[row].includes(index));
       }
-      const found = [];
-      for (let row = 0; row < this.size; row++) if (tests.every((test) => test(row))) found.push(row);
-      return found;
+      const matches = [];
+      for (let row = 0; row < this.size; row++) if (tests.every((test) => test(row))) matches.push(row);
+      return matches;
     }
 
-    // The rows to show in their order, and the count of each mode under the same filters.
+    // Returns the sorted rows to show, and the count of each mode under the same filters.
     view(state) {
-      const { counts, shown } = this.chosen(state);
+      const { counts, shown } = this.filtered(state);
       return { counts, shown: this.sorted(shown, state), sort: this.sortOf(state) };
     }
 
-    // The rows in the order of the report; another order of the same rows does not ask again.
-    chosen({ sort, ...state }) {
-      const name = JSON.stringify([state, [...state.segments]]);
-      if (this.last?.name !== name) {
+    // Returns the rows in report order; cached, so that sorting does not filter again.
+    filtered({ sort, ...state }) {
+      const key = JSON.stringify([state, [...state.segments]]);
+      if (this.last?.key !== key) {
         const matching = this.matching(state);
         const tests = this.tests(state);
         const counts = {};
         for (const mode of MODES) counts[mode] = matching.filter(tests[mode]).length;
         const shown = state.mode === "all" ? matching : matching.filter(tests[state.mode]);
-        this.last = { name, counts, shown };
+        this.last = { key, counts, shown };
       }
       return this.last;
     }
 
-    // Paper takes a few: misses before the rest, unless somebody chose what to see or its order.
+    // Print shows only some rows: misses come first, unless the user chose a mode or an order.
     forPaper(shown, state) {
       if (state.mode !== "all" || state.sort) return shown;
       const missed = this.tests(state).misses;
       return [...shown.filter(missed), ...shown.filter((row) => !missed(row))];
     }
 
-    // What a user chose, else the largest change first where changes are looked at.
+    // Returns the user's order, else the largest change first in the modes that show changes.
     sortOf(state) {
       if (state.sort || !["regressed", "improved"].includes(state.mode)) return state.sort;
       const lower = this.better(state.measure) === "lower";
       return { by: "delta", down: (state.mode === "improved") !== lower };
     }
 
-    // Stable in both directions; what has no value stands last in both.
+    // Sorts stably in both directions; rows without a value always come last.
     sorted(list, state) {
       const sort = this.sortOf(state);
       if (!sort) return list;
       const order = this.order(sort, state);
       if (list.length === this.size) return order;
-      const wanted = new Uint8Array(this.size);
-      for (const row of list) wanted[row] = 1;
-      return order.filter((row) => wanted[row]);
+      const listed = new Uint8Array(this.size);
+      for (const row of list) listed[row] = 1;
+      return order.filter((row) => listed[row]);
     }
 
-    // All rows in an order, worked out once: some of them are in it already.
+    // Returns all rows in an order, computed once; any subset of them is then sorted by filtering.
     order({ by, down }, { system, measure }) {
-      const name = JSON.stringify([by, down, system, measure]);
-      if (!this.known.has(name)) {
+      const cacheKey = JSON.stringify([by, down, system, measure]);
+      if (!this.orders.has(cacheKey)) {
         const keys = this.keys(by, { system, measure });
-        const all = [...keys.keys()];
-        const valued = Uint32Array.from(all.filter((row) => !Number.isNaN(keys[row])));
-        valued.sort(down ? (a, b) => keys[b] - keys[a] || a - b : (a, b) => keys[a] - keys[b] || a - b);
-        this.known.set(name, [...valued, ...all.filter((row) => Number.isNaN(keys[row]))]);
+        const rowNumbers = [...keys.keys()];
+        const withValue = Uint32Array.from(rowNumbers.filter((row) => !Number.isNaN(keys[row])));
+        withValue.sort(down ? (a, b) => keys[b] - keys[a] || a - b : (a, b) => keys[a] - keys[b] || a - b);
+        this.orders.set(cacheKey, [...withValue, ...rowNumbers.filter((row) => Number.isNaN(keys[row]))]);
       }
-      return this.known.get(name);
+      return this.orders.get(cacheKey);
     }
 
-    // A number for each row to sort it by, NaN where there is none.
+    // Returns the numeric sort key of each row, NaN if it has none.
     keys(by, state) {
       const { rows, size } = this;
       if (by === "id") return this.alphabetical("query_id");
       if (by === "text") return this.alphabetical("text");
-      const each = (key) => Float64Array.from({ length: size }, (_, row) => key(row) ?? NaN);
-      if (by === "delta") return each((row) => this.delta(row, state));
+      const forEachRow = (key) => Float64Array.from({ length: size }, (_, row) => key(row) ?? NaN);
+      if (by === "delta") return forEachRow((row) => this.delta(row, state));
       const [kinds, ranks] = [rows.class[state.system], rows.rank[state.system]];
-      if (by === "class") return each((row) => (kinds[row] < 0 ? null : kinds[row]));
-      // Gold that was not found stands behind every rank; without gold there is nothing to find.
-      if (by === "rank") return each((row) => ranks[row] ?? (rows.gold[row] ? LAST : null));
+      if (by === "class") return forEachRow((row) => (kinds[row] < 0 ? null : kinds[row]));
+      // Gold that was not found sorts after every rank; queries without gold have no key.
+      if (by === "rank") return forEachRow((row) => ranks[row] ?? (rows.gold[row] ? NOT_FOUND : null));
       const values = rows.values[state.measure][Number(by.slice("value.".length))];
-      return each((row) => values[row]);
+      return forEachRow((row) => values[row]);
     }
 
-    // Places in alphabetical order, numbers inside names by their size.
+    // Returns alphabetical positions, with numbers inside names compared by value.
     alphabetical(column) {
-      if (this.known.has(column)) return this.known.get(column);
-      const names = this.rows[column].map((name) => (name === null ? null : spelledOut(name)));
+      if (this.orders.has(column)) return this.orders.get(column);
+      const names = this.rows[column].map((name) => (name === null ? null : sortKey(name)));
       const order = [...names.keys()].filter((row) => names[row] !== null);
       order.sort((a, b) => (names[a] < names[b] ? -1 : names[a] > names[b] ? 1 : 0));
-      const places = new Float64Array(this.size).fill(NaN);
-      let place = 0;
-      order.forEach((row, at) => {
-        if (at && names[order[at - 1]] !== names[row]) place = at;
-        places[row] = place;
+      const ranks = new Float64Array(this.size).fill(NaN);
+      let rank = 0;
+      order.forEach((row, index) => {
+        if (index && names[order[index - 1]] !== names[row]) rank = index;
+        ranks[row] = rank;
       });
-      this.known.set(column, places);
-      return places;
+      this.orders.set(column, ranks);
+      return ranks;
     }
 
     haystack(row) {
       return this.prepared()[row];
     }
 
-    // What takes a moment, done before anybody asks: what is searched, and the alphabet.
+    // Prepares searching and alphabetical sorting while the browser is idle.
     prepare() {
       this.prepared();
       this.alphabetical("query_id");
       this.alphabetical("text");
     }
 
-    // Folding every text takes a moment, so it is done once, before or at the first search.
+    // Folding every text takes a moment, so it is done once, at the first search at the latest.
     prepared() {
       const { query_id, text } = this.rows;
       this.haystacks ||= query_id.map((id, row) => karat.words.fold(`${id}\n${text[row] || ""}`));
       return this.haystacks;
     }
 
-    // What a link says of the view; what is as at the start is left out.
+    // Returns the state as address parameters, without default values.
     toParams(state) {
-      const start = this.start();
+      const defaults = this.start();
       const params = new URLSearchParams();
-      if (state.mode !== start.mode) params.set("mode", state.mode);
-      if (state.system !== start.system) params.set("system", this.head.systems[state.system]);
-      if (state.measure !== start.measure) params.set("measure", state.measure);
+      if (state.mode !== defaults.mode) params.set("mode", state.mode);
+      if (state.system !== defaults.system) params.set("system", this.head.systems[state.system]);
+      if (state.measure !== defaults.measure) params.set("measure", state.measure);
       if (state.search) params.set("search", state.search);
       if (state.kind !== null) params.set("class", state.kind);
       if (state.status !== null) params.set("status", state.status);
@@ -215,13 +215,13 @@
       return params;
     }
 
-    // The view that a link asks for; what this report does not have is left as at the start.
+    // Returns the state for address parameters; values that this report lacks keep their defaults.
     fromParams(params) {
       const { head, rows } = this;
       const state = this.start();
       const system = head.systems.indexOf(params.get("system"));
       if (system >= 0) state.system = system;
-      const measure = head.measures.find((one) => one.name === params.get("measure"));
+      const measure = head.measures.find((candidate) => candidate.name === params.get("measure"));
       if (measure) state.measure = measure.name;
       if (head.classes.includes(params.get("class"))) state.kind = params.get("class");
       if (head.statuses.includes(params.get("status"))) state.status = params.get("status");
@@ -234,23 +234,23 @@
       const sort = sortNamed(params.get("sort") || "");
       if (sort && this.sortable().includes(sort.by)) state.sort = sort;
       const mode = params.get("mode");
-      if (MODES.includes(mode) && !this.lacking(mode, state)) state.mode = mode;
+      if (MODES.includes(mode) && !this.whyUnavailable(mode, state)) state.mode = mode;
       return state;
     }
 
     sortable() {
-      const values = this.head.systems.map((_, number) => `value.${number}`);
+      const values = this.head.systems.map((_, index) => `value.${index}`);
       const delta = values.length > 1 ? ["delta"] : [];
       return ["id", "text", ...values, ...delta, "rank", "class"];
     }
   }
 
-  // As it stands in the alphabet when letters are compared one by one: numbers padded to one length.
-  function spelledOut(name) {
-    return karat.words.fold(name.slice(0, COMPARED)).replace(/\d+/g, (digits) => digits.padStart(DIGITS, "0"));
+  // Returns a sort key for natural order: numbers are padded to one length.
+  function sortKey(name) {
+    return karat.words.fold(name.slice(0, MOST_COMPARED)).replace(/\d+/g, (digits) => digits.padStart(DIGITS, "0"));
   }
 
-  // A sort as a link and a list of choices write it: "delta", or "-delta" for the largest first.
+  // Parses an order as written in links and options: "delta", or "-delta" for the largest first.
   function sortNamed(name) {
     return name ? { by: name.replace(/^-/, ""), down: name.startsWith("-") } : null;
   }

@@ -1,4 +1,4 @@
-// The theme of the page: as the system has it, light or dark, kept from one visit to the next.
+// The theme of the page: that of the system, light or dark; remembered between visits.
 (function () {
   "use strict";
 
@@ -6,8 +6,8 @@
   const NEXT = { auto: "light", light: "dark", dark: "auto" };
   const root = document.documentElement;
 
-  // A file opened from disk, or a browser that keeps nothing, may refuse the storage.
-  function kept() {
+  // Storage may be unavailable: in a file opened from disk, or in a private window.
+  function storedTheme() {
     try {
       const theme = window.localStorage.getItem(KEY);
       return theme in NEXT ? theme : "auto";
@@ -16,36 +16,36 @@
     }
   }
 
-  function keep(theme) {
+  function storeTheme(theme) {
     try {
       window.localStorage.setItem(KEY, theme);
     } catch {
-      // It lasts as long as the page.
+      // Without storage, the theme lasts until the page is closed.
     }
   }
 
-  let present = kept();
+  let current = storedTheme();
 
   function apply() {
-    if (present === "auto") delete root.dataset.theme;
-    else root.dataset.theme = present;
+    if (current === "auto") delete root.dataset.theme;
+    else root.dataset.theme = current;
   }
 
-  function tell(button) {
-    button.textContent = `Theme: ${present}`;
-    button.setAttribute("aria-label", `Theme: ${present}. Change it to ${NEXT[present]}`);
+  function labelButton(button) {
+    button.textContent = `Theme: ${current}`;
+    button.setAttribute("aria-label", `Theme: ${current}. Change it to ${NEXT[current]}`);
   }
 
   function start() {
     const button = document.getElementById("theme");
     if (!button) return;
-    tell(button);
+    labelButton(button);
     button.addEventListener("click", () => {
-      present = NEXT[present];
-      keep(present);
+      current = NEXT[current];
+      storeTheme(current);
       apply();
-      tell(button);
-      document.dispatchEvent(new CustomEvent("karat:theme", { detail: { theme: present } }));
+      labelButton(button);
+      document.dispatchEvent(new CustomEvent("karat:theme", { detail: { theme: current } }));
     });
   }
 
