@@ -116,9 +116,8 @@ def test_the_second_list_says_how_items_moved(explore):
     first, second = items(page, "bm25"), items(page, "bow")
     for at, item in enumerate(second):
         row = page.get_by_role("region", name="bow", exact=True).locator("li").nth(at)
-        expected = (
-            f"rank {first.index(item) + 1} in bm25" if item in first else "not in the list of bm25"
-        )
+        missing = "not in the results of bm25"
+        expected = f"rank {first.index(item) + 1} in bm25" if item in first else missing
         assert row.locator(".move .visually-hidden").text_content() == expected
 
 

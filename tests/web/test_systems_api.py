@@ -205,7 +205,7 @@ def test_a_system_that_does_not_answer_holds_up_no_other(tmp_path, monkeypatch):
             awaited(lambda at=at: searching() == at)
         answer = bench.post("/api/search", {"system": "stuck", "text": "x"})
         assert answer.status_code == 503
-        assert "stuck has 2 questions" in answer.json()["error"]
+        assert "stuck has 2 searches" in answer.json()["error"]
         assert found(bench, "bm25", "parcel")["hits"]
         # The second waits for the first; once its client has left, there is nothing to wait for.
         for one in leaving:

@@ -94,7 +94,7 @@ def test_reversals_beyond_chance_come_first():
     sentences = [reversal(name, 9, chance) for name in "abcef"] + [reversal("d", 30, sure)]
     made = turned(*sentences)
     section = page_of(made).one("section", id="segments")
-    assert section.one("h3").text == "A segment goes the other way"
+    assert section.one("h3").text == "A segment contradicts the overall result"
     listed = [one.text.partition("topic ")[2][0] for one in section.all("li")]
     assert listed == ["d", "a", "b", "c", "e", "f"]
     assert ("segments", "Segments") in contents_of(contexts_of(made), ())

@@ -159,7 +159,7 @@ def test_where_time_is_scarce_bm25_is_asked_for_what_matters_most(compared, monk
     view = view_of(compared)
     assert detail(view, "a")["bm25"] is not None
     assert detail(view, "c")["bm25"] is None
-    assert "searched for 1 query," in view.head["bm25"]
+    assert "searched for 1 query:" in view.head["bm25"]
 
 
 def test_control_characters_of_texts_are_shown_as_marks(folder, compared):

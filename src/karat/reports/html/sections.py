@@ -51,7 +51,7 @@ _COUNTS = {
     "scored": ("scored", "with results in the run and relevant gold"),
     "missing": ("missing", "not in the run"),
     "failed_calls": ("failed calls", "the system logged an error; if the query is scored"),
-    "no_answer": ("no answer", "marked as unanswerable: not part of the means"),
+    "no_answer": ("no answer", "marked as having no answer: not part of the means"),
     "empty_gold": ("no relevant gold", "no item is relevant: not part of the means"),
     "not_in_gold": ("not in the gold", "in the run, but without gold"),
     "not_in_queries": ("not in the queries", "in the gold, but not in the queries"),
