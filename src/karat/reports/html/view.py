@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -308,9 +309,8 @@ def _hits(scores: Scores) -> dict[int, list[Hit]]:
     finite = pl.when(score.is_finite()).then(score.round_sig_figs(7)).alias("score")
     hits: list[Hit] = top.select("item_id", finite, "grade").rows()
     rows, starts = np.unique(top["row"].to_numpy(), return_index=True)
-    ends = [*starts[1:].tolist(), len(hits)]
-    parts = zip(rows.tolist(), starts.tolist(), ends, strict=True)
-    return {row: hits[start:end] for row, start, end in parts}
+    parts = pairwise([*starts.tolist(), len(hits)])
+    return {row: hits[slice(*part)] for row, part in zip(rows.tolist(), parts, strict=True)}
 
 
 def _places(scores: Scores) -> dict[int, int]:
