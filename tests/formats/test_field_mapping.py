@@ -460,3 +460,11 @@ def test_a_file_that_cannot_be_read_is_not_said_to_lack_a_column(tmp_path: Path)
         read_gold(path, fields={"gold": "gold"})
     assert "not UTF-8" in str(refused.value)
     assert "mapping" not in str(refused.value)
+
+
+def test_ratings_are_grades_beside_a_mapped_query(tmp_path):
+    """Quepid's export: a rating of 0 is a judgment, not a relevant item."""
+    path = tmp_path / "ratings.csv"
+    path.write_text("query,docid,rating\nq1,a,0\nq1,b,3\n")
+    gold = karat.read_gold(path, fields={"query_id": "query"})
+    assert dict(gold.frame.select("item_id", "grade").iter_rows()) == {"a": 0.0, "b": 3.0}

@@ -47,7 +47,7 @@ ITEM_NAMES = (
 )
 # Lists of relevant items in the record or row of their query.
 GOLD_NAMES = ("relevant_chunk_ids", "relevant_doc_ids", "relevant_ids")
-GRADE_NAMES = ("grade", "relevance", "label", "rel", "score")
+GRADE_NAMES = ("grade", "relevance", "label", "rel", "rating", "score")
 TEXT_NAMES = ("text", "query", "question", "content", "contents", "lesson")
 # As in run-log.schema.json, which does not check the number of days of a month.
 _DATE = re.compile(
