@@ -24,6 +24,9 @@ from judge_servers import (
 from karat.errors import InputError, UsageError
 from karat.label.judge import InterruptedJudging, judge
 
+# Ctrl-C does not wait for calls in flight: their connections end with their threads.
+pytestmark = pytest.mark.filterwarnings("ignore:.*unclosed <socket:ResourceWarning")
+
 
 def test_a_second_run_over_a_larger_pool_asks_only_for_what_is_new(tmp_path):
     cache = tmp_path / "cache"
@@ -92,8 +95,6 @@ def advancing(advance):
     return lambda rater, number: nullcontext(SimpleNamespace(advance=advance))
 
 
-# Ctrl-C does not wait for calls in flight: their connections end with their threads.
-@pytest.mark.filterwarnings("ignore:.*unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize("stops", [[5], [1, 4, 2]])
 def test_going_on_after_an_interrupt_gives_the_bytes_of_an_uninterrupted_run(tmp_path, stops):
     def act(got, connection):
